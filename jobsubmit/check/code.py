@@ -233,8 +233,9 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     first = explore(program, blank)
     line = find_command_line(program, first, blank)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
+    dead = _never_made(first)
     for namespaces in dict.fromkeys((line.supposed or line.namespaces, line.namespaces)):
-        values = replace(blank, arguments=parsed, namespaces=namespaces, dead=_never_made(first))
+        values = replace(blank, arguments=parsed, namespaces=namespaces, dead=dead)
         reached = explore(program, values)
         line = find_command_line(program, reached, values)
         if line.namespaces == namespaces:

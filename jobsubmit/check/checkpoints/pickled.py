@@ -13,12 +13,12 @@ from jobsubmit.check.origins import last_value, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import FUNCTIONS, Module, class_around, returned_values, spelled
 from jobsubmit.check.program.objects import fields_of, is_torch_module
+from jobsubmit.check.program.yacs import MERGES
 from jobsubmit.common.finding import Finding
 
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
 _OF_RESULTS = re.compile(r"result|predict|feature|embedding|stat[s.]")
 _PATHS = ("Path", "PosixPath", "PurePath")
-_MERGES = frozenset(["merge_from_file", "merge_from_list"])
 _ALLOWS = frozenset(["add_safe_globals", "safe_globals", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
 
 
@@ -123,7 +123,7 @@ def _is_config_node(code: Code, value: ast.expr) -> bool:
     """Return whether a value is the settings of yacs or fvcore, which their files and their code call `cfg`."""
     is_named = spelled(value).rpartition(".")[2] in ("cfg", "_cfg")
     makers = ("yacs.config", "fvcore.common.config", "detectron2.config")
-    return is_named and code.program.imports(*makers) and not _MERGES.isdisjoint(code.names)
+    return is_named and code.program.imports(*makers) and not MERGES.isdisjoint(code.names)
 
 
 def _holds_path(code: Code, node: ast.expr, module: Module) -> bool:

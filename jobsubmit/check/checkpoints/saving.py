@@ -202,6 +202,8 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
         body = [(module, statement) for statement in branch] + list(_entered(code, branch, module))
         for home, loaded in ((home, node) for home, statement in body for node in _loaded(statement)):
             is_optimizer = _OPTIMIZER.search(ast.unparse(loaded)) is not None
+            if not code.reached.of(loaded, home):
+                continue
             if shares_optimizer or (calls and not is_optimizer):
                 continue
             if is_optimizer or _is_inside(code, loaded, home) or _sets_position([node for _, node in body]):

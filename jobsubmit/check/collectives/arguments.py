@@ -158,10 +158,10 @@ def _on_cpu(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[F
 def _is_always_on_cpu(code: Code, node: ast.expr, module: Module, known: frozenset[str]) -> bool:
     """Return whether a tensor is on the CPU whatever its variable is set to, perhaps put together from such ones."""
     if not isinstance(node, ast.Name):
-        items = node.args[:1] if isinstance(node, ast.Call) else []
         is_joined = isinstance(node, ast.Call) and code.program.name_of(node.func, module) in _PUTS_TOGETHER
-        if is_joined and isinstance(items[0], (ast.Tuple, ast.List)):
-            return all(_is_always_on_cpu(code, one, module, known) for one in items[0].elts)
+        items = argument(node, "tensors", 0) if isinstance(node, ast.Call) and is_joined else None
+        if isinstance(items, (ast.Tuple, ast.List)):
+            return all(_is_always_on_cpu(code, one, module, known) for one in items.elts)
         return _is_on_cpu(code, node, module)
     if node.id in known:
         return True

@@ -70,10 +70,14 @@ class Collective:
 
 @dataclass
 class CollectiveFinder:
-    """Find the collectives that statements come to, also by functions of the program."""
+    """Find the collectives that statements come to, also by functions of the program.
+
+    `known` and `combining` remember what was found in functions.
+    """
 
     code: Code
     known: dict[ast.AST, Collective | None] = field(default_factory=dict)
+    combining: dict[ast.AST, bool] = field(default_factory=dict)
 
     def collectives(self, body: Iterable[ast.AST], module: Module, depth: int = 0) -> Iterator[Collective]:
         """Yield those that are surely executed with these statements."""
@@ -89,15 +93,19 @@ class CollectiveFinder:
         """Return whether the other ranks come to a collective of their own."""
         return next(self.collectives(body, module), None) is not None
 
-    def may_combine(self, call: ast.Call, module: Module, depth: int = 0) -> bool:
+    def may_combine(self, call: ast.Call, module: Module) -> bool:
         """Return whether a call is a collective of any group, or leads to one."""
         owner, _, last = self.code.program.name_of(call.func, module).rpartition(".")
         if (last in _NAMES and f"{owner}." in _PACKAGES) or self.name_of(call, module):
             return True
-        found = self.code.program.called(call, module) if depth < _DEEPEST else None
-        return found is not None and any(
-            isinstance(inner, ast.Call) and self.may_combine(inner, found[0], depth + 1) for inner in ast.walk(found[1])
-        )
+        found = self.code.program.called(call, module)
+        if found is None:
+            return False
+        if found[1] not in self.combining:
+            self.combining[found[1]] = False  # while it is looked at
+            calls = (inner for inner in ast.walk(found[1]) if isinstance(inner, ast.Call))
+            self.combining[found[1]] = any(self.may_combine(inner, found[0]) for inner in calls)
+        return self.combining[found[1]]
 
     def name_of(self, call: ast.Call, module: Module) -> str:
         """Return the name of the collective that a call is, of all processes; empty for any other call."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from jobsubmit.check.program import yacs
 from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.hydra import MISSING, Composed
 from jobsubmit.check.program.library_calls import value_of_call
@@ -40,8 +41,6 @@ _MOST_OPEN = 60  # expressions that wait for each other's values
 _MOST_PLACES = 8  # that set an attribute
 _MOST_CALLS = 5  # functions of the program inside each other
 _LONGEST_WAY = 5  # of calls that lead to a place
-_NODES = ("CfgNode()", "CN()", "CfgNode(new_allowed=True)", "CN(new_allowed=True)")
-_MERGES = frozenset(["merge_from_file", "merge_from_list", "merge_from_other_cfg"])
 _HARMLESS_DECORATORS = (
     *("staticmethod", "classmethod", "property", "cached_property", "cache", "lru_cache", "record"),
     *("no_grad", "inference_mode", "enable_grad"),
@@ -95,6 +94,7 @@ class Values:
     is_strict: bool = False
     opened: set[ast.AST] = field(default_factory=set, repr=False)
     _known: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)
+    _merged: list[Mapping[str, Any] | None] = field(default_factory=list, init=False, repr=False)
 
     def of(self, node: ast.AST | None, module: Module) -> Any:
         """Return the value of an expression, or UNKNOWN."""
@@ -473,7 +473,8 @@ class Values:
         return self.of(default_of(function, name), module) if known is None else known[name]
 
     def _attribute(self, node: ast.Attribute, module: Module) -> Any:
-        if self.is_strict and not (spelled(node.value) in self.namespaces or self._is_of_module(node, module)):
+        is_open = spelled(node.value) in self.namespaces or self._is_of_module(node, module)
+        if self.is_strict and not is_open and not (self._has_settings and yacs.key_of(node)):
             return UNKNOWN
         if node.attr == "requires_grad":
             return True
@@ -494,6 +495,11 @@ class Values:
             return UNKNOWN if value == MISSING else value
         value = self._at_top(name)
         return self._field(node, module) if value is UNKNOWN else value
+
+    @property
+    def _has_settings(self) -> bool:
+        """Return whether the program has settings of yacs, into which it merges others."""
+        return not yacs.MERGES.isdisjoint(self.program.attribute_loads)
 
     def _may_be_set(self, name: str) -> bool:
         """Return whether the arguments or a configuration may set a field that is set by a computed name."""
@@ -522,7 +528,9 @@ class Values:
         is_argument = spelled(node.value) in self.namespaces
         before = self.arguments.get(node.attr, UNKNOWN) if is_argument else UNKNOWN
         all_places = list(self._places_of(node, module))
-        if len(all_places) > _MOST_PLACES or any(self._is_default(place, home) for home, place in all_places):
+        if self._has_settings and any(yacs.is_default(place, home) for home, place in all_places):
+            return self._setting(node, all_places)
+        if len(all_places) > _MOST_PLACES:
             return UNKNOWN
         places = [
             (home, place, runs)
@@ -566,12 +574,21 @@ class Values:
             return False
         return all(self._comes_later(call, other, node, module, depth + 1) for other, call in live)
 
-    def _is_default(self, place: ast.Attribute, home: Module) -> bool:
-        """Return whether a place sets a default that a file may replace: `_C.NUM_GPUS = 1` of yacs and fvcore."""
-        root = spelled(place).partition(".")[0]
-        made = (home.parents.get(store) for store in home.stores.get((home.tree, root), ()))
-        is_node = any(isinstance(one, ast.Assign) and ast.unparse(one.value).endswith(_NODES) for one in made)
-        return is_node and not _MERGES.isdisjoint(self.program.attribute_loads)
+    def _setting(self, node: ast.Attribute, places: Sequence[tuple[Module, ast.Attribute]]) -> Any:
+        """Return the value of a setting of yacs: what files and words give, or else its only default."""
+        key, root = yacs.key_of(node), self.program.boot.tree
+        if not key or root in self.opened:
+            return UNKNOWN
+        own = [(home, place) for home, place in places if yacs.key_of(place) == key]
+        if not self._merged:
+            self.opened.add(root)  # what the arguments give is needed, and no setting
+            self._merged.append(yacs.overrides(self))
+            self.opened.discard(root)
+        if self._merged[0] is None or not all(yacs.is_default(place, home) for home, place in own):
+            return UNKNOWN
+        if key in self._merged[0]:
+            return self._merged[0][key]
+        return self._set_here(own[0][1], own[0][0]) if len(own) == 1 else UNKNOWN
 
     def _is_given_to(self, function: Function | None, home: Module, node: ast.AST, module: Module) -> bool:
         """Return whether an expression is an argument of the only call of a function: before its body is executed."""

@@ -280,3 +280,64 @@ def test_a_text_that_looks_like_an_import_in_a_module_that_is_skimmed(tmp_path: 
     (tmp_path / "large.py").write_text("import net\n" + "x = 1\n" * 90_000)
     (tmp_path / "net.py").write_text('"""Net.\n\nimport from https://example.org/net\n"""\nimport math\n')
     assert "boot-file" not in found(tmp_path, "import large\n")
+
+
+SETTINGS = """
+import argparse
+from yacs.config import CfgNode as CN
+_C = CN()
+_C.TRAIN = CN()
+_C.TRAIN.BATCH = 12
+_C.GPUS = 4
+cfg = _C
+parser = argparse.ArgumentParser()
+parser.add_argument("--cfg", default="base.yaml")
+parser.add_argument("opts", nargs=argparse.REMAINDER)
+args = parser.parse_args()
+def load(path):
+    {load}
+load(args.cfg)
+cfg.merge_from_list(args.opts)
+{more}
+assert cfg.TRAIN.BATCH % cfg.GPUS == 0
+"""
+MERGE = "cfg.merge_from_file(path)"
+
+
+@pytest.mark.parametrize(
+    ("load", "more", "words", "is_found"),
+    [
+        (MERGE, "", [], False),
+        (MERGE, "", ["GPUS", "5"], True),
+        (MERGE, "", ["--cfg=odd.yaml"], True),
+        (MERGE, "", ["--cfg=odd.yaml", "TRAIN.BATCH", "16"], False),
+        (MERGE, "", ["--cfg=child.yaml", "GPUS", "5"], False),  # what it inherits is not known
+        (MERGE, "", ["--cfg=/shared/other.yaml", "GPUS", "5"], False),
+        (MERGE, "cfg.GPUS = count()", ["GPUS", "5"], False),
+        ("with open(path) as f:\n        cfg.merge_from_other_cfg(cfg.load_cfg(f))", "", ["--cfg=odd.yaml"], True),
+        ("cfg.merge_from_other_cfg(other())", "", ["GPUS", "5"], False),
+    ],
+)
+def test_settings_of_yacs(load: str, more: str, words: list[str], is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("TRAIN:\n  BATCH: 8\n")
+    (tmp_path / "odd.yaml").write_text("TRAIN:\n  BATCH: 9\n")
+    (tmp_path / "child.yaml").write_text("_BASE_: base.yaml\nTRAIN:\n  BATCH: 9\n")
+    seen = found(tmp_path, SETTINGS.format(load=load, more=more), args=words, **GPUS)
+    assert ("unfulfilled" in seen) is is_found
+
+
+def test_a_checkpoint_that_the_settings_of_yacs_do_not_name(tmp_path: Path) -> None:
+    text = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from yacs.config import CfgNode as CN
+cfg = CN()
+cfg.RESUME = {resume}
+dist.init_process_group("nccl")
+model, optimizer = DDP(make()), make_optimizer()
+if dist.get_rank() == 0:
+    if os.path.exists(cfg.RESUME):
+        optimizer.load_state_dict(torch.load(cfg.RESUME))
+"""
+    assert "loaded-by-one" in found(tmp_path, text.format(resume="'/shared/last.pt'"), **GPUS)
+    assert "loaded-by-one" not in found(tmp_path, text.format(resume="''"), **GPUS)

@@ -36,8 +36,9 @@ class Search:
         self.calls = reached.calls
         self._parser_names: dict[Module, frozenset[str]] = {}
         made = [(m, call) for m, call, name in self.calls if name and self.makes_parser(name)]
-        self._unused = {place for m, call in made if (place := self._unused_variable(call, m)) is not None}
-        self.creations = [(m, call) for m, call in made if self._unused_variable(call, m) is None]
+        unused = {call: place for m, call in made if (place := self._unused_variable(call, m)) is not None}
+        self._unused = frozenset(unused.values())
+        self.creations = [(m, call) for m, call in made if call not in unused]
 
     def _unused_variable(self, call: ast.Call, module: Module) -> tuple[str, str] | None:
         """Return the variable of a module that a parser is kept in, if it only gets options there: nothing parses."""
