@@ -47,25 +47,25 @@ def _unfulfilled_by_settings(code: Code) -> Iterator[Finding]:
 
 def _judge(code: Code, node: ast.Assert | ast.Raise, module: Module) -> Iterator[Finding]:
     """Yield an error for an assertion that surely fails, or an error that is surely raised, with the values in it."""
-    test = node.test if isinstance(node, ast.Assert) else _condition_of(node, module)
-    if test is None or isinstance(test, ast.Constant):
-        return
-    if code.values.truth(test, module) is not isinstance(node, ast.Raise):
+    test, fails_if = (node.test, False) if isinstance(node, ast.Assert) else _condition_of(node, module)
+    if test is None or isinstance(test, ast.Constant) or code.values.truth(test, module) is not fails_if:
         return
     values = _values_in(code, test, module)
     if values:
         text = f"the assertion `{ast.unparse(test)}` fails: {values}"
-        if isinstance(node, ast.Raise):
+        if isinstance(node, ast.Raise) and fails_if:
             text = f"the program ends with an error, because `{ast.unparse(test)}` holds: {values}"
+        elif isinstance(node, ast.Raise):
+            text = f"the program ends with an error, because `{ast.unparse(test)}` does not hold: {values}"
         yield Finding("error", "unfulfilled", module.where(node), text, "change the values in the job file")
 
 
-def _condition_of(node: ast.Raise, module: Module) -> ast.expr | None:
-    """Return the condition in whose branch an error is raised, at once."""
+def _condition_of(node: ast.Raise, module: Module) -> tuple[ast.expr | None, bool]:
+    """Return the condition in one of whose branches an error is raised, at once, and whether it holds there."""
     above = module.parents.get(node)
-    if "SystemExit" in ast.unparse(node):
-        return None
-    return above.test if isinstance(above, ast.If) and node in above.body else None
+    if not isinstance(above, ast.If) or "SystemExit" in ast.unparse(node):
+        return None, True
+    return above.test, node in above.body
 
 
 def _divided_by_zero(code: Code) -> Iterator[Finding]:
@@ -100,7 +100,7 @@ def _values_in(code: Code, test: ast.expr, module: Module) -> str:
     """Return the values of the variables in a condition: `batch is 40, world is 16`."""
     found: dict[str, str] = {}
     for node in ast.walk(test):
-        if isinstance(node, (ast.Name, ast.Attribute)):
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             value = code.values.of(node, module)
             if not is_open(value) and isinstance(value, (bool, int, float, str, type(None))):
                 found.setdefault(ast.unparse(node), repr(value))

@@ -21,8 +21,9 @@ def is_for_all(code: Code, node: ast.AST, module: Module) -> bool:
 
 def _is_for_all(code: Code, node: ast.AST, module: Module, known: dict[ast.AST, bool]) -> bool:
     """Return the same; `known` holds it for functions, False for those that are looked at now."""
-    if is_guarded_by_rank(code, node, module):
-        return False
+    is_of_error = any(isinstance(above, ast.ExceptHandler) for above in module.above(node))
+    if is_of_error or is_guarded_by_rank(code, node, module):
+        return False  # an error may be one of a single process
     function = module.function_of(node)
     if function is None:
         return code.facts.has_launcher  # without one, the processes begin in a function

@@ -341,3 +341,22 @@ if dist.get_rank() == 0:
 """
     assert "loaded-by-one" in found(tmp_path, text.format(resume="'/shared/last.pt'"), **GPUS)
     assert "loaded-by-one" not in found(tmp_path, text.format(resume="''"), **GPUS)
+
+
+def test_an_error_for_a_value_that_the_code_does_not_know(tmp_path: Path) -> None:
+    text = """
+import argparse, yaml
+parser = argparse.ArgumentParser()
+parser.add_argument("--config")
+args = parser.parse_args()
+cfg = yaml.load(open(args.config))
+if cfg["criterion"]["name"] == "CELoss":
+    pass
+elif cfg["criterion"]["name"] == "OHEM":
+    pass
+else:
+    raise NotImplementedError(cfg["criterion"])
+"""
+    for name, is_found in (("ProbOhem", True), ("OHEM", False)):
+        (tmp_path / "conf.yaml").write_text(f"criterion:\n  name: {name}\n")
+        assert ("unfulfilled" in found(tmp_path, text, args=["--config", "conf.yaml"], **GPUS)) is is_found

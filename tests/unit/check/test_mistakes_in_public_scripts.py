@@ -685,6 +685,26 @@ for x in load():
     assert "left-by-one" not in found(tmp_path, text, **GPUS)
 
 
+def test_one_of_several_values_that_a_function_returns(tmp_path: Path) -> None:
+    text = f"""{NET}
+def make_folders(name):
+    now = time.strftime("%H:%M")
+    return os.path.join("/shared/out", {{folder}}), os.path.join("/shared/logs", now)
+out, logs = make_folders("run1")
+torch.load(load())
+if rank == 0:
+    torch.save(model.module.state_dict(), os.path.join(out, "last.pth"))
+"""
+    assert "no-checkpoint" in found(tmp_path, text.format(folder="now"), restarts=2, **GPUS)
+    assert "no-checkpoint" not in found(tmp_path, text.format(folder="name"), restarts=2, **GPUS)
+
+
+def test_a_file_that_is_written_where_something_failed(tmp_path: Path) -> None:
+    text = f"{NET}try:\n    place = load()\n{{when}}:\n    torch.save(load(), '/shared/paths.pt')\n"
+    assert "saved-by-all" in found(tmp_path, text.format(when="finally"), **GPUS)
+    assert "saved-by-all" not in found(tmp_path, text.format(when="except ImportError"), **GPUS)
+
+
 def test_a_token_of_hugging_face_with_digits(tmp_path: Path) -> None:
     token = "hf_" + "tVqZbXnRwKcMpLyDsGhJfUaEoTiQvBxN7k"
     (tmp_path / "train.py").write_text(f"token = {token!r}\n")
