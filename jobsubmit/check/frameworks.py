@@ -35,6 +35,7 @@ _STEPS = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "deepsp
 _FILLED_FROM = ("", "per_device_train_batch_size", "gradient_accumulation_steps")  # by transformers' HfDeepSpeedConfig
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
+_OF_VALIDATION = re.compile(r"val|test|eval|dev")
 _MOVES = re.compile(r"\.to\(|\.cuda\(|to_device|device")
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
 _SHOWS = ("tqdm", "trange", "track", "progress_bar", "enumerate", "iter")
@@ -261,7 +262,7 @@ def _left_on_cpu(code: Code, given: set[str]) -> Iterator[Finding]:
     """Yield a warning for a loader of the validation that is not prepared, and whose batches nothing moves."""
     for module, loop in code.program.of(ast.For):
         loader = _looped(loop.iter, module)
-        is_other = loader is not None and spelled(loader) not in given and _NOT_TRAINING.search(spelled(loader))
+        is_other = loader is not None and spelled(loader) not in given and _OF_VALIDATION.search(spelled(loader))
         if loader is None or not is_other or code.facts.gpus == 0 or not code.reached.of(loop, module):
             continue
         body = "\n".join(map(ast.unparse, loop.body))

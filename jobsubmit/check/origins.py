@@ -25,6 +25,21 @@ def words_of(code: Code, node: ast.AST, module: Module) -> str:
     return "\n".join(ast.unparse(part) for _, part in origins(code, node, module))
 
 
+def parts_returned(code: Code, target: ast.expr, module: Module) -> list[tuple[Module, ast.AST]]:
+    """Return what a function of the program returns for one of several variables, where it returns as many values."""
+    several = module.parents.get(target)
+    statement = module.parents.get(several) if isinstance(several, ast.Tuple) else None
+    call = statement.value if isinstance(statement, ast.Assign) else None
+    found = code.program.called(call, module) if isinstance(call, ast.Call) else None
+    if found is None or not isinstance(found[1], FUNCTIONS) or not isinstance(several, ast.Tuple):
+        return []
+    values = returned_values(found[1])
+    if not all(isinstance(one, ast.Tuple) and len(one.elts) == len(several.elts) for one in values):
+        return []
+    place = several.elts.index(target)
+    return [(found[0], one.elts[place]) for one in values if isinstance(one, ast.Tuple)]
+
+
 def keywords_of(code: Code, call: ast.Call, module: Module) -> dict[str, tuple[Module, ast.expr]]:
     """Return what a call gives by name, itself or in a mapping that is written down (`**settings`), and where."""
     found: dict[str, tuple[Module, ast.expr]] = {}
@@ -180,27 +195,10 @@ def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator
                 yield home_and_value[0], home_and_value[1]
         stores = module.stores.get((scope, node.id), ())
         for store in stores:
-            if parts := _parts_returned(code, store, module):
-                yield from parts
-            elif (value := _assigned_to(store, module)) is not None:
+            if (value := _assigned_to(store, module)) is not None:
                 yield module, value
         if stores or (isinstance(scope, FUNCTIONS) and node.id in parameters(scope)):
             return
-
-
-def _parts_returned(code: Code, target: ast.expr, module: Module) -> list[tuple[Module, ast.AST]]:
-    """Return what a function of the program returns for one of several variables, where it returns as many values."""
-    several = module.parents.get(target)
-    statement = module.parents.get(several) if isinstance(several, ast.Tuple) else None
-    call = statement.value if isinstance(statement, ast.Assign) else None
-    found = code.program.called(call, module) if isinstance(call, ast.Call) else None
-    if found is None or not isinstance(found[1], FUNCTIONS) or not isinstance(several, ast.Tuple):
-        return []
-    values = returned_values(found[1])
-    if not all(isinstance(one, ast.Tuple) and len(one.elts) == len(several.elts) for one in values):
-        return []
-    place = several.elts.index(target)
-    return [(found[0], one.elts[place]) for one in values if isinstance(one, ast.Tuple)]
 
 
 def _assigned_to(target: ast.expr, module: Module) -> ast.AST | None:

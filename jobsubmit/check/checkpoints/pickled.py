@@ -39,7 +39,8 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
     loads.sort(key=lambda load: "pretrained" in ast.unparse(load[1]))  # another file, most likely
     for module, call in code.calls("torch.save") if loads else ():
         for home, outer, path in saving_calls(code, call, module):
-            is_of_results = path is not None and _OF_RESULTS.search(ast.unparse(path))
+            texts = [one.value for one in ast.walk(path) if isinstance(one, ast.Constant)] if path is not None else []
+            is_of_results = any(_OF_RESULTS.search(str(text)) for text in texts)
             objects = () if is_of_results else _objects(code, argument(outer, "obj", 0), home)
             for place, value, kind in objects:
                 yield Finding(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import beginning_of, words_of
+from jobsubmit.check.origins import beginning_of, parts_returned, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.modules import Module, spelled
@@ -132,7 +132,7 @@ def _named_by_start(code: Code) -> Iterator[Finding]:
             if call.args and _OF_LAST.search(ast.unparse(call.args[0])):
                 saves.append((module, call, call.args[0]))
     for module, call, path in saves:
-        words = words_of(code, path, module) if path is not None else ""
+        words = _words_of_path(code, path, module) if path is not None else ""
         found = _NEW_NAME.search(words) or _NEW_NAME.search(_of_configuration(code, words))
         if found:
             yield Finding(
@@ -144,6 +144,17 @@ def _named_by_start(code: Code) -> Iterator[Finding]:
                 "use a path that stays the same, such as a name in checkpoint_dir",
             )
             return
+
+
+def _words_of_path(code: Code, path: ast.expr, module: Module) -> str:
+    """Return a path and all that it is made of; of several values that a function returns, only those in the path."""
+    names = [node for node in ast.walk(path) if isinstance(node, ast.Name)]
+    stores = {name: module.stores.get((module.scope_of(name), name.id), ()) for name in names}
+    parts = {name: [part for store in stores[name] for part in parts_returned(code, store, module)] for name in names}
+    if not any(parts.values()):
+        return words_of(code, path, module)
+    sources = (source for name in names for source in parts[name] or [(module, name)])
+    return "\n".join([ast.unparse(path), *(words_of(code, source, home) for home, source in sources)])
 
 
 def _of_configuration(code: Code, words: str) -> str:
