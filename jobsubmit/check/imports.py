@@ -109,7 +109,7 @@ def check_packages(
         for node in module.of(ast.Import, ast.ImportFrom):
             reach = code.reached.of(node, module)
             is_chosen = reach is not Reach.SURELY and (
-                _is_in_branch(node, module) or _is_imported_by_choice(code, node, module)
+                _is_in_branch(node, module) or search.is_imported_by_choice(node, module)
             )
             if is_chosen or _may_fail(node, module):
                 reach = Reach.NEVER
@@ -248,6 +248,21 @@ class _Search:
         return [
             top for top in others if not self._is_local(top) and not self._is_folder(top) and not self._left_out(top)
         ]
+
+    @cached_property
+    def importers(self) -> Mapping[str, Sequence[tuple[Module, ast.Import | ast.ImportFrom]]]:
+        """Return the imports that are executed of each module of the program."""
+        found: dict[str, list[tuple[Module, ast.Import | ast.ImportFrom]]] = {}
+        for home, node in self.program.of(ast.Import, ast.ImportFrom):
+            names = self.program.modules.keys() & set(imported_names(node, home))
+            for name in names if self.code.reached.of(node, home) else ():
+                found.setdefault(name, []).append((home, node))
+        return found
+
+    def is_imported_by_choice(self, node: ast.AST, module: Module) -> bool:
+        """Return whether an import at the top of a module is executed only if a condition has the module imported."""
+        importers = self.importers.get(module.name, ()) if module.function_of(node) is None else ()
+        return bool(importers) and all(_is_in_branch(one, home) or _may_fail(one, home) for home, one in importers)
 
     def is_in_file(self, requirements: str | None, top: str) -> bool:
         """Return whether a package of this name, or one whose name is not its module's, may be installed first."""
@@ -430,18 +445,6 @@ def _may_fail(node: ast.AST, module: Module) -> bool:
             return True
         inside = above
     return False
-
-
-def _is_imported_by_choice(code: Code, node: ast.AST, module: Module) -> bool:
-    """Return whether an import at the top of a module is executed only if a condition has the module imported."""
-    if module.function_of(node) is not None:
-        return False
-    importers = [
-        (one, home)
-        for home, one in code.program.of(ast.Import, ast.ImportFrom)
-        if module.name in imported_names(one, home) and code.reached.of(one, home)
-    ]
-    return bool(importers) and all(_is_in_branch(one, home) or _may_fail(one, home) for one, home in importers)
 
 
 def _is_in_branch(node: ast.AST, module: Module) -> bool:
