@@ -39,6 +39,7 @@ from jobsubmit.spec.modes import Start
 
 _MOST_OPEN = 60  # expressions that wait for each other's values
 _MOST_PLACES = 8  # that set an attribute
+_MOST_SAME = 3  # that give it the same value
 _MOST_CALLS = 5  # functions of the program inside each other
 _LONGEST_WAY = 5  # of calls that lead to a place
 _HARMLESS_DECORATORS = (
@@ -556,8 +557,11 @@ class Values:
 
     def _are_same(self, places: Sequence[tuple[Module, ast.Attribute, bool | None]]) -> bool:
         """Return whether each of several places surely gives an attribute the same value."""
-        values = [self._set_here(place, home) if runs else UNKNOWN for home, place, runs in places]
-        return values[0] is not UNKNOWN and all(value == values[0] for value in values)
+        if len(places) > _MOST_SAME or not all(runs for _, _, runs in places):
+            return False
+        values = (self._set_here(place, home) for home, place, _ in places)
+        first = next(values)
+        return first is not UNKNOWN and all(value == first for value in values)
 
     def _comes_later(self, place: ast.AST, home: Module, node: ast.AST, module: Module, depth: int = 0) -> bool:
         """Return whether something surely is executed after a node: further below, or by what is called there only."""
