@@ -474,8 +474,7 @@ class Values:
         return self.of(default_of(function, name), module) if known is None else known[name]
 
     def _attribute(self, node: ast.Attribute, module: Module) -> Any:
-        is_open = spelled(node.value) in self.namespaces or self._is_of_module(node, module)
-        if self.is_strict and not is_open and not (self._has_settings and yacs.key_of(node)):
+        if self.is_strict and not self._is_surely_found(node, module):
             return UNKNOWN
         if node.attr == "requires_grad":
             return True
@@ -496,6 +495,11 @@ class Values:
             return UNKNOWN if value == MISSING else value
         value = self._at_top(name)
         return self._field(node, module) if value is UNKNOWN else value
+
+    def _is_surely_found(self, node: ast.Attribute, module: Module) -> bool:
+        """Return whether an attribute is one of the arguments, a module or the settings of yacs."""
+        is_setting = self._has_settings and yacs.key_of(node)
+        return bool(is_setting) or spelled(node.value) in self.namespaces or self._is_of_module(node, module)
 
     @property
     def _has_settings(self) -> bool:
