@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, BundleFile
-from jobsubmit.check.program.modules import Program
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reading import parsed
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan

@@ -12,10 +12,12 @@ from jobsubmit.check.arguments import Word
 from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.find import find_command_line
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
+from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import compose
-from jobsubmit.check.program.modules import Module, Program, imported_names
+from jobsubmit.check.program.module import Module, imported_names
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached, explore
-from jobsubmit.check.program.values import Facts, Values
+from jobsubmit.check.program.values import Values
 from jobsubmit.common.finding import Level
 
 # They start, place or synchronise processes themselves, in ways that no look at the script shows.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.parsers.hf_argument_parser import PARSERS
-from jobsubmit.check.program.modules import Module, own_method, spelled
+from jobsubmit.check.program.module import Module, own_method, spelled
 from jobsubmit.check.program.operations import is_open
 from jobsubmit.check.program.variables import is_executed
 from jobsubmit.common.finding import Finding

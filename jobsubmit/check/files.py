@@ -15,7 +15,7 @@ from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text, read_text
-from jobsubmit.check.program.modules import MAIN, Module
+from jobsubmit.check.program.module import MAIN, Module
 from jobsubmit.check.program.reading import ADDS_TO_PATH
 from jobsubmit.common.finding import Finding
 

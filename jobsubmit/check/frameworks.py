@@ -15,7 +15,7 @@ from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import keywords_of, last_value, origins
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 

@@ -14,7 +14,7 @@ from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import Reach
-from jobsubmit.check.program.modules import FUNCTIONS, MAIN, Module, imported_names, origin, spelled
+from jobsubmit.check.program.module import FUNCTIONS, MAIN, Module, imported_names, origin, spelled
 from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders, spelled_out
 from jobsubmit.common.finding import Finding
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.common.finding import Finding
 
 _ASKS = ("input", "getpass.getpass", "breakpoint", "pdb.set_trace", "ipdb.set_trace", "IPython.embed")

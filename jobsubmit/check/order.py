@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.modules import Function, Module, class_around, own_method
+from jobsubmit.check.program.module import Function, Module, class_around, own_method
 
 _DEEPEST = 3
 

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
+from jobsubmit.check.program.functions import given_by_spawn
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
 from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
@@ -190,7 +191,7 @@ def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator
             for home, call in code.program.calls_of.get(module.called_as(scope), ()):
                 if (given := given_for(call, scope, node.id)) is not None:
                     yield home, given
-            home_and_value = code.values.given_by_spawn(node.id, scope, module)
+            home_and_value = given_by_spawn(code.values, node.id, scope, module)
             if home_and_value is not None and home_and_value[1] is not None:
                 yield home_and_value[0], home_and_value[1]
         stores = module.stores.get((scope, node.id), ())

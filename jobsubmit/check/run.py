@@ -46,9 +46,9 @@ from jobsubmit.check.models.unsynchronized import check_unsynchronized
 from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
+from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
-from jobsubmit.check.program.values import Facts
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
 from jobsubmit.check.start.launcher import check_launcher

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
-from jobsubmit.check.program.modules import Program
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reading import load_program
 from jobsubmit.config import Settings
 from jobsubmit.errors import BundleError, JobSubmitError

@@ -12,7 +12,7 @@ from jobsubmit.agent.node_contract import LOCAL_RANK, RANK
 from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
-from jobsubmit.check.program.modules import Program
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reading import load_program
 from jobsubmit.common.file_reading import read_whole
 from jobsubmit.errors import BundleError

@@ -11,7 +11,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import FUNCTIONS, Module, class_around, returned_values, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, returned_values, spelled
 from jobsubmit.check.program.objects import fields_of, is_torch_module
 from jobsubmit.check.program.yacs import MERGES
 from jobsubmit.common.finding import Finding

@@ -14,7 +14,7 @@ from jobsubmit.check.collectives.rank_conditions import mentions_rank
 from jobsubmit.check.collectives.rank_zero import zero_branches
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 

@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.origins import beginning_of, parts_returned, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import read_text
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.mounts import Mount

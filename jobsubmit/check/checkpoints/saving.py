@@ -14,7 +14,7 @@ from jobsubmit.check.collectives.rank_zero import zero_branches
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 

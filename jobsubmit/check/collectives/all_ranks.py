@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import is_for_main_process_only, is_guarded_by_rank
 from jobsubmit.check.origins import origins
-from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.program.module import Function, Module
 
 _OWN_NAME = re.compile(r"rank|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\(")
 

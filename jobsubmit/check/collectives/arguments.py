@@ -13,7 +13,7 @@ from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.collectives.rank_conditions import is_rank
 from jobsubmit.check.origins import origins, seen_through, set_to, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.modules import Module, class_around, spelled
+from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import fields_of
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.variables import assigned_to, is_load, parameters, position

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Function, Module, own_method
+from jobsubmit.check.program.module import Function, Module, own_method
 from jobsubmit.check.program.variables import parameters
 
 _NAMES = frozenset(

@@ -9,7 +9,7 @@ from itertools import pairwise
 from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.order import Place, by_scope, leading_to, position
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
 _NEEDS = tuple(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.all_ranks import is_for_all
-from jobsubmit.check.program.modules import FUNCTIONS, Module
+from jobsubmit.check.program.module import FUNCTIONS, Module
 from jobsubmit.common.finding import Finding
 
 _RECV, _SEND, _ISEND = (f"torch.distributed.{name}" for name in ("recv", "send", "isend"))

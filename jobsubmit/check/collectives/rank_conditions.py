@@ -8,7 +8,7 @@ import re
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import EXITS, Module, spelled
+from jobsubmit.check.program.module import EXITS, Module, spelled
 from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.variables import parameters, values_of_field
 

@@ -14,7 +14,7 @@ from jobsubmit.check.collectives.rank_conditions import (
     leaves_at_last,
     zero_side,
 )
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
 

@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, is_in_branch_of_zero
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
 from jobsubmit.common.finding import Finding
 
 _REDUCE = "torch.distributed.reduce"

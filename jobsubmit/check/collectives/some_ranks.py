@@ -21,7 +21,7 @@ from jobsubmit.check.collectives.rank_conditions import (
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program import objects
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import EXITS, FUNCTIONS, Function, Module, own_method, returned_values, spelled
+from jobsubmit.check.program.module import EXITS, FUNCTIONS, Function, Module, own_method, returned_values, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding

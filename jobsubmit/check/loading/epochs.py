@@ -9,7 +9,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.loading.sampler import is_for_training
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 

@@ -12,7 +12,7 @@ from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
 from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, own_method, returned_values, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method, returned_values, spelled
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 

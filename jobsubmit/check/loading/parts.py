@@ -11,7 +11,7 @@ from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp, is_shar
 from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
 from jobsubmit.check.origins import keywords_of, words_of
 from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
-from jobsubmit.check.program.modules import Function, Module, own_method, spelled
+from jobsubmit.check.program.module import Function, Module, own_method, spelled
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.origins import is_seed_of_rank, origins
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module, own_method
+from jobsubmit.check.program.functions import value_in_each_call
+from jobsubmit.check.program.module import Module, own_method
 from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
@@ -121,7 +122,7 @@ def _empty_batch(code: Code) -> Iterator[Finding]:
             continue
         if any(
             is_count(value) and not value
-            for value in (code.values.of(size, module), *code.values.of_each_call(size, module))
+            for value in (code.values.of(size, module), *value_in_each_call(code.values, size, module))
         ):
             yield Finding(
                 code.level_of(call, module),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import is_seed_of_rank, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
 _TORCH_SEEDS = ("torch.manual_seed", "torch.random.manual_seed", "torch.seed")

@@ -12,7 +12,7 @@ from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.wrapper import is_wrapped, names_of_wrappers
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, class_around, returned_values, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, returned_values, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 from jobsubmit.common.finding import Finding
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import is_seed_of_rank, set_to, words_of
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import FUNCTIONS, Module, class_around
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around
 from jobsubmit.check.program.objects import is_torch_module, made
 from jobsubmit.common.finding import Finding
 

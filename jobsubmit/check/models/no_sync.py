@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import after, leaves
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
 _STEP = re.compile(r"^\w*(?:step|micro|accum|\bi\b|\bidx)\w*$")

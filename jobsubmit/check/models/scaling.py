@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
 from jobsubmit.common.finding import Finding
 
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad_norm")

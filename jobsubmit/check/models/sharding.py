@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import FSDP, SHARDS, Code, is_sharding
 from jobsubmit.check.order import by_scope, leading_to, position
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, class_around, own_method, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, own_method, spelled
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3

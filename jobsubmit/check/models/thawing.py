@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.models.wrapper import Wrapped
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import Function, Module, spelled
+from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, is_ddp, trains
 from jobsubmit.check.collectives.all_ranks import is_for_all
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
 # Anything that may average gradients or parameters, or share the model in another way.

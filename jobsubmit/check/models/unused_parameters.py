@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import after
 from jobsubmit.check.origins import last_value
-from jobsubmit.check.program.modules import Module, class_around, spelled
+from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import is_torch_module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import parameters

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import Reach, given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, class_around, own_method, returned_values
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, own_method, returned_values
 from jobsubmit.check.program.objects import SAME_MODEL
 from jobsubmit.check.program.variables import assigned_to, parameters, position
 

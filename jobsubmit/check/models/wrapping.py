@@ -12,7 +12,7 @@ from jobsubmit.check.models.thawing import thawed_by_argument, thawed_in_loop, t
 from jobsubmit.check.models.wrapper import Wrapped
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.variables import is_load
 from jobsubmit.common.finding import Finding
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, returned_values, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, returned_values, spelled
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
 

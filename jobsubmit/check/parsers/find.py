@@ -7,7 +7,7 @@ import ast
 from jobsubmit.check.parsers import click, hf_argument_parser, typer
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse import parser as argparse
-from jobsubmit.check.program.modules import Program
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
 

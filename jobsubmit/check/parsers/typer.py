@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.parsers.hf_argument_parser import enumerated
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import Function, Module, Program
+from jobsubmit.check.program.module import Function, Module
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
 

@@ -9,7 +9,8 @@ from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
-from jobsubmit.check.program.modules import Function, Module, Program, class_around
+from jobsubmit.check.program.module import Function, Module, class_around
+from jobsubmit.check.program.program import Program
 
 _DEEPEST_CLASS = 20
 SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsubmit.check.program.modules import Program
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.program import Program
 
 _LARGEST = 64 << 10
 OPENERS = ("open", "io.open", "codecs.open")

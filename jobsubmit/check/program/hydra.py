@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jobsubmit.check.program.configuration import parse_text, read_text
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.program import Program
 
 _MAINS = ("hydra.main", "dora.hydra_main", "dora.hydra.hydra_main")
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?([\w@/.-]+?)(?:=(.*))?", re.DOTALL)

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, read_configuration
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import (
     CONVERT,
     LONGEST_RANGE,

@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.modules import FUNCTIONS, Module, Program, class_around, is_property, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, spelled
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 5

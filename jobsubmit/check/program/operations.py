@@ -143,6 +143,13 @@ def has_gaps(value: Any) -> bool:
     return any(map(has_gaps, value)) if isinstance(value, list) else value is UNKNOWN
 
 
+def operated(op: ast.operator, left: Any, right: Any) -> Any:
+    """Return the value of `left op right`."""
+    if type(op) not in BINARY or left is UNKNOWN or right is UNKNOWN:
+        return UNKNOWN
+    return lifted(BINARY[type(op)], left, right)
+
+
 def lifted(operation: Callable[..., Any], *values: Any) -> Any:
     """Return what an operation makes of values, each of which may be several."""
     each = [value.values if isinstance(value, Several) else (value,) for value in values]

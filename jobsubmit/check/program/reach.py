@@ -9,7 +9,8 @@ from enum import IntEnum
 from functools import cached_property
 
 from jobsubmit.check.program.calls import Callee, Callees, Reach, argument
-from jobsubmit.check.program.modules import EXITS, FUNCTIONS, Module, Program, imported_names
+from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, imported_names
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import assigned_to
 

@@ -12,17 +12,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from jobsubmit.bundle.model import Bundle
-from jobsubmit.check.program.modules import (
-    LONGEST_CONFIGURATION,
-    MAIN,
-    MOST_CONFIGURATIONS,
-    Module,
-    Program,
-    defined,
-    imported_names,
-    origin,
-    spelled,
-)
+from jobsubmit.check.program.module import MAIN, Module, defined, imported_names, origin, spelled
+from jobsubmit.check.program.program import LONGEST_CONFIGURATION, MOST_CONFIGURATIONS, Program
 
 # Modules are read from the boot file on, until they are so many bytes: then only those whose words tell of the start,
 # of processes and of data, and of those, too, no more than so many; of all others the imports.

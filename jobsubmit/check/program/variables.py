@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
-from jobsubmit.check.program.modules import EXITS, FUNCTIONS, Function, Module, Program, spelled
+from jobsubmit.check.program.module import EXITS, FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.program import Program
 
 Truth: TypeAlias = Callable[[ast.AST, Module], bool | None]
 

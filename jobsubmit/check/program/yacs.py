@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.configuration import parse_text, read_text
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN, has_gaps
 
 if TYPE_CHECKING:

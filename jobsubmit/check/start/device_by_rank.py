@@ -10,7 +10,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.modules import Module, class_around, spelled
+from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import fields_of, given_to_fields
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import assigned_to, parameters

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import Module, returned_values
+from jobsubmit.check.program.module import Module, returned_values
 
 DEEPEST = 6
 

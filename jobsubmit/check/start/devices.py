@@ -10,7 +10,7 @@ from typing import Any
 
 from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.check.start.device_by_rank import by_global_rank

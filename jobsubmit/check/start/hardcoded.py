@@ -12,7 +12,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
 from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import Reach, argument
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.start.ranks import uses_environment
 from jobsubmit.common.finding import Finding, Level

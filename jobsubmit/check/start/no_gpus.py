@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 from jobsubmit.check.start.device_of_call import device_text
 from jobsubmit.common.finding import Finding
 

@@ -10,7 +10,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_arguments
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding

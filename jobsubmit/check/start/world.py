@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
-from jobsubmit.check.program.modules import Function, Module, spelled
+from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field

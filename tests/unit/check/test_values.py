@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from jobsubmit.bundle.scanner import scan
+from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.reading import load_program
-from jobsubmit.check.program.values import Facts, Values
+from jobsubmit.check.program.values import Values
 
 RANKS, LOCAL = Several((0, 8, 15)), Several((0, 4, 7))
 ENVIRONMENT = {

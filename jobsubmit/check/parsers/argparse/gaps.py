@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.parsers.accepted import Gap
 from jobsubmit.check.parsers.argparse.search import ADDS, GROUPS, KNOWN_ADDERS, LENIENT, STRICT, Search
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 
 _HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")
 _PARSER_NAMES = ("parser", "argparser", "arg_parser", "_parser")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import parameters

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from jobsubmit.check.parsers.argparse.loops import passes
 from jobsubmit.check.parsers.argparse.search import Search
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
-from jobsubmit.check.program.modules import Function, Module, spelled
+from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _LONGEST_WAY = 3  # from the function that parses to one that is given the arguments

@@ -10,7 +10,7 @@ from typing import Any
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.parsers.argparse.loops import Pass, keywords_of, type_name
 from jobsubmit.check.parsers.argparse.search import KNOWN_ADDERS, Search
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 
 _VALUES = {

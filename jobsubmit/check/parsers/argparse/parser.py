@@ -13,7 +13,8 @@ from jobsubmit.check.parsers.argparse.options import options
 from jobsubmit.check.parsers.argparse.search import LENIENT, STRICT, Search
 from jobsubmit.check.parsers.argparse.subcommands import find_commands
 from jobsubmit.check.program.calls import default_of, given_for, hides_arguments
-from jobsubmit.check.program.modules import Function, Module, Program
+from jobsubmit.check.program.module import Function, Module
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import parameters

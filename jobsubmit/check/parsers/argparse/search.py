@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from jobsubmit.check.parsers.argparse.loops import Pass, passes
-from jobsubmit.check.program.modules import Module, Program, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from jobsubmit.check.parsers.argparse.search import GROUPS, Search
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.program.module import Function, Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import parameters
 

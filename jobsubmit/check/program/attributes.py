@@ -1,0 +1,194 @@
+"""The values of attributes: of arguments, of modules, of settings and of the program's own objects."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from jobsubmit.check.program import yacs
+from jobsubmit.check.program.functions import returned_expression
+from jobsubmit.check.program.hydra import MISSING
+from jobsubmit.check.program.module import Function, Module, class_around, spelled
+from jobsubmit.check.program.names import value_at_top, value_set_at
+from jobsubmit.check.program.objects import field_of
+from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.variables import is_executed, position
+
+if TYPE_CHECKING:
+    from jobsubmit.check.program.values import Values
+
+_MOST_PLACES = 8  # that set an attribute
+_MOST_SAME = 3  # that give it the same value
+_LONGEST_WAY = 5  # of calls that lead to a place
+
+
+def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> Any:
+    """Return the value of `owner.name`, or UNKNOWN."""
+    if values.is_strict and not _is_surely_found(values, node, module):
+        return UNKNOWN
+    if node.attr == "requires_grad":
+        return True
+    if spelled(node.value) not in values.namespaces and _may_be_set(values, node.attr):
+        return UNKNOWN
+    name = values.program.name_of(node, module)
+    if name == "sys.argv":
+        return ["", *values.facts.argv]
+    if node.attr in values.program.attribute_stores:
+        return _stored(values, node, module)
+    if spelled(node.value) in values.namespaces:
+        return values.arguments.get(node.attr, UNKNOWN)
+    owner = values.of(node.value, module)
+    if isinstance(owner, PurePosixPath):
+        return {"parent": owner.parent, "name": owner.name, "stem": owner.stem}.get(node.attr, UNKNOWN)
+    if isinstance(owner, dict):
+        value = owner.get(node.attr, UNKNOWN)
+        return UNKNOWN if value == MISSING else value
+    value = value_at_top(values, name)
+    return _field(values, node, module) if value is UNKNOWN else value
+
+
+def _is_surely_found(values: Values, node: ast.Attribute, module: Module) -> bool:
+    """Return whether an attribute is one of the arguments, a module or the settings of yacs."""
+    is_setting = values.has_settings and yacs.key_of(node)
+    return bool(is_setting) or spelled(node.value) in values.namespaces or _is_of_module(values, node, module)
+
+
+def _may_be_set(values: Values, name: str) -> bool:
+    """Return whether the arguments or a configuration may set a field that is set by a computed name."""
+    if name not in values.program.set_by_name:
+        return False
+    is_given = any(re.search(rf"\b{name}\b", word) for word in values.facts.argv)
+    return is_given or name in values.program.configured_names
+
+
+def _is_of_module(values: Values, node: ast.Attribute, module: Module) -> bool:
+    """Return whether an attribute is a variable of a module, or of something that the program only imports."""
+    owner = values.program.name_of(node, module).rpartition(".")[0]
+    is_imported = spelled(node).partition(".")[0] in module.aliases
+    return is_imported and (owner in values.program.modules or owner.partition(".")[0] not in values.program.tops)
+
+
+def _field(values: Values, node: ast.Attribute, module: Module) -> Any:
+    """Return the value of a field of an object whose class the program defines."""
+    found = field_of(values.program, node, module)
+    if found is None:
+        return UNKNOWN
+    home, source = found
+    returned = returned_expression(values, source, home) if isinstance(source, ast.FunctionDef) else source
+    return UNKNOWN if returned is None else values.of(returned, home)
+
+
+def _stored(values: Values, node: ast.Attribute, module: Module) -> Any:
+    """Return the value of an attribute that is set in one place that counts, where it is used."""
+    is_argument = spelled(node.value) in values.namespaces
+    before = values.arguments.get(node.attr, UNKNOWN) if is_argument else UNKNOWN
+    all_places = list(_places_of(values, node, module))
+    if values.has_settings and any(yacs.is_default(place, home) for home, place in all_places):
+        return _setting(values, node, all_places)
+    if len(all_places) > _MOST_PLACES:
+        return UNKNOWN
+    places = [
+        (home, place, runs)
+        for home, place in all_places
+        if not (is_argument and _comes_later(values, place, home, node, module))
+        and (runs := is_executed(place, home.scope_of(place), home, values.truth)) is not False
+        and _is_entered(values, place, home)
+    ]
+    if not places:
+        return before
+    if len(places) > 1 and not _are_same(values, places):
+        return UNKNOWN
+    home, place, runs = places[0]
+    is_same = home is module and home.scope_of(place) is module.scope_of(node)
+    if (is_same and not _is_after(node, place)) or _is_given_to(values, home.function_of(place), home, node, module):
+        return before
+    if runs is None:
+        return UNKNOWN
+    value = value_set_at(values, place, home)
+    if isinstance(value, (list, dict)) and node.attr in values.program.filled:
+        return UNKNOWN
+    return value if is_same or before in (UNKNOWN, None, value) else UNKNOWN
+
+
+def _are_same(values: Values, places: Sequence[tuple[Module, ast.Attribute, bool | None]]) -> bool:
+    """Return whether each of several places surely gives an attribute the same value."""
+    if len(places) > _MOST_SAME or not all(runs for _, _, runs in places):
+        return False
+    given = (value_set_at(values, place, home) for home, place, _ in places)
+    first = next(given)
+    return first is not UNKNOWN and all(value == first for value in given)
+
+
+def _comes_later(values: Values, place: ast.AST, home: Module, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether something surely is executed after a node: further below, or by what is called there only."""
+    scope = module.scope_of(node)
+    if home is module and home.scope_of(place) is scope:
+        is_looped = any(isinstance(above, (ast.For, ast.While)) for above in module.above(node))
+        return not is_looped and position(place) > position(node)
+    function = home.function_of(place)
+    calls = values.program.calls_of.get(home.called_as(function), ()) if function is not None else ()
+    live = [(other, call) for other, call in calls if call not in values.dead]
+    is_named_only_so = function is not None and home.definitions.get(function.name) is function
+    is_maker = function is not None and function.name == "__init__"
+    if not live or depth > _LONGEST_WAY or len(live) > _MOST_PLACES or not (is_named_only_so or is_maker):
+        return False
+    return all(_comes_later(values, call, other, node, module, depth + 1) for other, call in live)
+
+
+def _setting(values: Values, node: ast.Attribute, places: Sequence[tuple[Module, ast.Attribute]]) -> Any:
+    """Return the value of a setting of yacs: what files and words give, or else its only default."""
+    key = yacs.key_of(node)
+    own = [(home, place) for home, place in places if yacs.key_of(place) == key]
+    if not key or values.overrides is None or not all(yacs.is_default(place, home) for home, place in own):
+        return UNKNOWN
+    if key in values.overrides:
+        return values.overrides[key]
+    return value_set_at(values, own[0][1], own[0][0]) if len(own) == 1 else UNKNOWN
+
+
+def _is_given_to(values: Values, function: Function | None, home: Module, node: ast.AST, module: Module) -> bool:
+    """Return whether an expression is an argument of the only call of a function: before its body is executed."""
+    calls = values.program.calls_of.get(home.called_as(function), ()) if function is not None else ()
+    entering = [call for _, call in calls if call not in values.dead]
+    if len(entering) != 1 or entering[0] not in module.above(node):
+        return False
+    return is_executed(entering[0], module.scope_of(node), module, values.truth) is True
+
+
+def _places_of(values: Values, node: ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.Attribute]]:
+    """Yield the places that set an attribute of what seems to be the same object; all where that is not clear."""
+    places = values.program.attribute_stores[node.attr]
+    if spelled(node.value) in values.namespaces:
+        yield from (pair for pair in places if spelled(pair[1].value) != "self" or _is_of_dataclass(*pair))
+        return
+    owner = class_around(node, module) if spelled(node.value) == "self" else None
+    own = [(home, place) for home, place in places if owner and class_around(place, home) is owner]
+    outside = [pair for pair in places if owner and pair not in own and _is_named_after(pair[1].value, owner)]
+    yield from [*own, *outside] if own else places
+
+
+def _is_entered(values: Values, node: ast.AST, module: Module) -> bool:
+    """Return whether the function that a node is in may be called."""
+    function = module.function_of(node)
+    if function is None or module.definitions.get(function.name) is not function:
+        return True
+    calls = values.program.calls_of.get(module.called_as(function), ())
+    return not calls or any(call not in values.dead for _, call in calls)
+
+
+def _is_named_after(node: ast.expr, owner: ast.ClassDef) -> bool:
+    """Return whether an object seems to be one of a class, by its name: `trainer` or `self.trainer` of Trainer."""
+    name = spelled(node).rpartition(".")[2].replace("_", "").lower()
+    return name not in ("", "self") and name in owner.name.lower()
+
+
+def _is_of_dataclass(module: Module, place: ast.AST) -> bool:
+    """Return whether a dataclass sets a field again once it has all of them."""
+    return getattr(module.function_of(place), "name", "") == "__post_init__"
+
+
+def _is_after(node: ast.AST, place: ast.AST) -> bool:
+    return getattr(node, "lineno", 0) > getattr(place, "lineno", 0)

@@ -1,0 +1,169 @@
+"""What functions of the program get from their calls, and what they return."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_of, given_for, hides_arguments
+from jobsubmit.check.program.module import Function, Module, class_around, spelled
+from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.variables import is_executed, own_returns, parameters
+
+if TYPE_CHECKING:
+    from jobsubmit.check.program.values import Values
+
+_MOST_CALLERS = 8
+_MOST_CALLS = 5  # functions of the program inside each other
+_HARMLESS_DECORATORS = (
+    *("staticmethod", "classmethod", "property", "cached_property", "cache", "lru_cache", "record"),
+    *("no_grad", "inference_mode", "enable_grad"),
+)
+_GROUP = "torch.distributed.init_process_group"
+
+
+def value_returned(values: Values, call: ast.Call, module: Module) -> Any:
+    """Return the value that a function of the program returns to a call."""
+    entered = enter(values, call, module)
+    if entered is None:
+        return UNKNOWN
+    frame, home, function = entered
+    returned = returned_expression(frame, function, home)
+    return UNKNOWN if returned is None else frame.of(returned, home)
+
+
+def enter(values: Values, call: ast.Call, module: Module) -> tuple[Values, Module, Function] | None:
+    """Return a function that a call enters, with the values of its parameters; None where it is not clear."""
+    found = _called(values, call, module)
+    outer = {function for function, _ in values.given}
+    if found is None or found[1] in outer or len(outer) > _MOST_CALLS or hides_arguments(call):
+        return None
+    home, function = found
+    if not _is_called_as_written(function):
+        return None
+    # The entry without a name shows that the function is being evaluated, even if it has no parameters.
+    given: dict[tuple[Function, str], Any] = {(function, ""): None}
+    for name in parameters(function) - {"self", "cls"}:
+        expression = given_for(call, function, name)
+        is_given = expression is not None
+        value = values.of(expression if is_given else default_of(function, name), module if is_given else home)
+        given[function, name] = value
+    joins = any(
+        isinstance(one, ast.Call) and values.program.name_of(one.func, home) == _GROUP for one in ast.walk(function)
+    )
+    has_group = values.facts.has_launcher and not joins and _GROUP in values.program.calls_of
+    return replace(values, bound={}, given={**values.given, **given}, has_group=has_group), home, function
+
+
+def value_in_each_call(values: Values, node: ast.expr, module: Module) -> Iterator[Any]:
+    """Yield the value of an expression in each call of the function that it is in, where that is clear."""
+    function = module.function_of(node)
+    calls = values.program.calls_of.get(module.called_as(function), ()) if function is not None else ()
+    for home, call in calls[:_MOST_CALLERS]:
+        entered = enter(values, call, home) if call not in values.dead else None
+        if entered is not None and entered[2] is function:
+            yield entered[0].of(node, module)
+
+
+def _called(values: Values, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
+    """Return the function of the program, or the method of the same object, that a call calls."""
+    if is_own_method(call.func):
+        return _own_method_called(values, call, module)
+    found = values.program.definition(values.program.name_of(call.func, module))
+    return (found[0], found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else None
+
+
+def _own_method_called(values: Values, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
+    """Return the method of the same class that `self.method()` calls."""
+    owner = class_around(call, module)
+    name = call.func.attr  # type: ignore[attr-defined] # it is an attribute
+    methods = [one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == name] if owner else []
+    is_final = owner is not None and owner.name not in values.program.inherited
+    return (module, methods[0]) if len(methods) == 1 and is_final else None
+
+
+def returned_expression(values: Values, function: Function, module: Module) -> ast.expr | None:
+    """Return the expression that a function returns first, where that is clear."""
+    if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in ast.walk(function)):
+        return None
+    for returned in own_returns(function):
+        runs = is_executed(returned, function, module, values.truth)
+        if runs is not False:
+            return returned.value if runs else None
+    return None
+
+
+def given_by_spawn(
+    values: Values, name: str, function: Function, module: Module
+) -> tuple[Module, ast.expr | None] | None:
+    """Return what mp.spawn or Process gives for a parameter of the function that it starts: None for its default.
+
+    Not for the first one that mp.spawn gives, which is the number of a process.
+    """
+    own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+    calls = [place for starts in (*SPAWNS, *PROCESSES) for place in values.program.calls_of.get(starts, ())]
+    calls = [place for place in calls if place[1] not in values.dead]
+    if len(calls) != 1 or name not in own:
+        return None
+    home, call = calls[0]
+    is_process = values.program.name_of(call.func, home) in PROCESSES
+    started = argument(call, "target", 1) if is_process else argument(call, "fn", 0)
+    if started is None or values.program.name_of(started, home) != f"{module.name}.{function.name}":
+        return None
+    given = argument(call, "args", 3 if is_process else 1)
+    place = own.index(name) if is_process else own.index(name) - 1
+    if place < 0 or (given is not None and not isinstance(given, (ast.Tuple, ast.List))):
+        return None
+    items = given.elts if given is not None else []
+    return (home, items[place]) if place < len(items) else (module, default_of(function, name))
+
+
+def value_of_parameter(values: Values, name: str, function: Function, module: Module) -> Any:
+    """Return the value of a parameter that all calls of its function give the same, or Hydra."""
+    if values.composed is not None and values.composed.function is function:
+        return values.composed.values if values.composed.is_complete else UNKNOWN
+    if values.is_strict and not _is_called_as_written(function):
+        return UNKNOWN
+    owner = module.parents.get(function)
+    is_maker = function.name == "__init__" and getattr(owner, "name", "") not in values.program.inherited
+    calls = values.program.calls_of.get(module.called_as(function), ())
+    calls = [place for place in calls if place[1] not in values.dead]
+    if not calls and (spawned := given_by_spawn(values, name, function, module)) is not None:
+        return values.of(spawned[1], spawned[0])
+    is_known = module.definitions.get(function.name) is function or is_maker
+    if isinstance(owner, ast.ClassDef) and _is_of_class(function):
+        calls = values.program.calls_of.get(f"{module.name}.{owner.name}.{function.name}", ())
+        is_known = len(values.program.attribute_loads.get(function.name, ())) == 1
+    if not 0 < len(calls) <= _MOST_CALLERS or not is_known:
+        return UNKNOWN
+    given = [_given(values, name, function, module, *place) for place in calls]
+    return given[0] if all(value == given[0] for value in given) else UNKNOWN
+
+
+def _given(values: Values, name: str, function: Function, module: Module, home: Module, call: ast.Call) -> Any:
+    """Return the value that one call gives to a parameter, or that it has by default."""
+    given = given_for(call, function, name)
+    if given is not None:
+        return values.of(given, home)
+    settings = [values.of(keyword.value, home) for keyword in call.keywords if keyword.arg is None]
+    if any(isinstance(one, ast.Starred) for one in call.args) or not all(isinstance(one, dict) for one in settings):
+        return UNKNOWN
+    known = next((one for one in settings if name in one), None)
+    return values.of(default_of(function, name), module) if known is None else known[name]
+
+
+def _is_called_as_written(function: Function) -> bool:
+    """Return whether no decorator may give a function other arguments than its calls do."""
+    decorators = (spelled(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list)
+    return all(one.rpartition(".")[2] in _HARMLESS_DECORATORS for one in decorators)
+
+
+def _is_of_class(function: Function) -> bool:
+    return any(spelled(one) in ("classmethod", "staticmethod") for one in function.decorator_list)
+
+
+def is_own_method(node: ast.expr) -> bool:
+    """Return whether an expression is `self.name`."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"

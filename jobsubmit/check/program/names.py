@@ -1,0 +1,109 @@
+"""The values of variables where they are used."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from jobsubmit.check.program.functions import enter, returned_expression, value_of_parameter
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module
+from jobsubmit.check.program.operations import UNKNOWN, operated
+from jobsubmit.check.program.variables import UnclearError, last_place, parameters
+
+if TYPE_CHECKING:
+    from jobsubmit.check.program.values import Values
+
+
+def _item(values: Values, node: ast.AST, index: int, size: int, module: Module) -> Any:
+    """Return one of the values that several variables are set to at once."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        has_star = any(isinstance(item, ast.Starred) for item in node.elts)
+        return UNKNOWN if has_star or len(node.elts) != size else values.of(node.elts[index], module)
+    if isinstance(node, ast.IfExp) and (test := values.truth(node.test, module)) is not None:
+        return _item(values, node.body if test else node.orelse, index, size, module)
+    if isinstance(node, ast.Call) and (entered := enter(values, node, module)) is not None:
+        frame, home, function = entered
+        returned = returned_expression(frame, function, home)
+        return UNKNOWN if returned is None else _item(frame, returned, index, size, home)
+    values = values.of(node, module)
+    return values[index] if isinstance(values, list) and len(values) == size else UNKNOWN
+
+
+def value_of_name(values: Values, node: ast.Name, module: Module) -> Any:
+    if node.id == "__name__":
+        return module.name
+    if node.id == "__file__":
+        return module.path
+    if node.id in values.bound:
+        return values.of(values.bound[node.id], module)
+    for scope in module.above(node):
+        if _binds(scope, node.id):
+            return UNKNOWN
+        if isinstance(scope, FUNCTIONS):
+            if node.id in parameters(scope) or (scope, node.id) in module.own_stores:
+                return _variable(values, node.id, scope, module, node)
+    if node.id in module.aliases:
+        return value_at_top(values, values.program.name_of(node, module))
+    return _variable(values, node.id, module.tree, module, node)
+
+
+def value_at_top(values: Values, name: str) -> Any:
+    """Return the value of a variable at the top of a local module, by its whole name."""
+    owner, _, last = name.rpartition(".")
+    module = values.program.modules.get(owner)
+    return _variable(values, last, module.tree, module, None) if module else UNKNOWN
+
+
+def _variable(values: Values, name: str, scope: ast.Module | Function, module: Module, use: ast.AST | None) -> Any:
+    """Return the value that a variable has where it is used: the last one that is surely given to it."""
+    places = module.own_stores.get((scope, name), ())
+    is_shared = isinstance(scope, ast.Module) and any(module.scope_of(place) is not scope for place in places)
+    is_dynamic = isinstance(scope, ast.Module) and module.name in values.program.dynamic
+    if is_dynamic or (values.is_strict and is_shared):
+        return UNKNOWN
+    try:
+        place = last_place(places, use, scope, module, values.truth)
+    except UnclearError:
+        return UNKNOWN
+    if place is not None:
+        value = value_set_at(values, place, module)
+    elif isinstance(scope, ast.Module):
+        value = UNKNOWN
+    elif (scope, name) in values.given:
+        value = values.given[scope, name]
+    else:
+        value = value_of_parameter(values, name, scope, module)
+    return UNKNOWN if isinstance(value, (list, dict)) and name in values.program.filled else value
+
+
+def value_set_at(values: Values, place: ast.expr, module: Module) -> Any:
+    """Return the value that one place gives to a variable or an attribute."""
+    parent = module.parents.get(place)
+    match parent:
+        case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
+            return values.of(parent.value, module)
+        case ast.withitem():
+            return values.of(parent.context_expr, module)
+        case ast.For(target=target) if target is place:
+            entries = values.of(parent.iter, module)
+            return entries[0] if isinstance(entries, list) and len(entries) == 1 else UNKNOWN
+        case ast.AugAssign(target=ast.Name(id=name)):
+            scope = module.scope_of(place)
+            before = _variable(values, name, scope, module, place)
+            return operated(parent.op, before, values.of(parent.value, module))
+        case ast.Tuple() | ast.List():
+            above = module.parents.get(parent)
+            if isinstance(above, ast.Assign) and not any(isinstance(one, ast.Starred) for one in parent.elts):
+                return _item(values, above.value, parent.elts.index(place), len(parent.elts), module)
+    return UNKNOWN
+
+
+def _binds(scope: ast.AST, name: str) -> bool:
+    """Return whether a lambda or a comprehension has a variable of its own by a name."""
+    if isinstance(scope, ast.Lambda):
+        return any(arg.arg == name for arg in scope.args.args)
+    return any(
+        isinstance(one, ast.Name) and one.id == name
+        for generator in getattr(scope, "generators", ())
+        for one in ast.walk(generator.target)
+    )
