@@ -10,8 +10,8 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.common.finding import Finding
 
-_ASKS = ("input", "getpass.getpass", "breakpoint", "pdb.set_trace", "ipdb.set_trace", "IPython.embed")
 _ANSWERED = ("input", "getpass.getpass")
+_ASKS = (*_ANSWERED, "breakpoint", "pdb.set_trace", "ipdb.set_trace", "IPython.embed")
 _NUMBERS = ("int", "float")
 
 

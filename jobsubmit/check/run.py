@@ -29,9 +29,11 @@ from jobsubmit.check.collectives.reduced import check_reduced
 from jobsubmit.check.collectives.some_ranks import check_some_ranks
 from jobsubmit.check.conditions import check_conditions
 from jobsubmit.check.files import check_files
-from jobsubmit.check.frameworks import check_frameworks
 from jobsubmit.check.imports import FindMissing, check_imports, check_packages
 from jobsubmit.check.interactive import check_interactive
+from jobsubmit.check.libraries.accelerate import check_accelerate
+from jobsubmit.check.libraries.deepspeed import check_deepspeed
+from jobsubmit.check.libraries.lightning import check_lightning
 from jobsubmit.check.loading.epochs import check_epochs
 from jobsubmit.check.loading.evaluation import check_evaluation
 from jobsubmit.check.loading.parts import check_parts
@@ -131,7 +133,9 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
         ("overrides", lambda: check_overrides(code(), words)),
         ("gpu-request", lambda: check_gpu_request(code(), job.backend.missing_gpu_request())),
-        ("frameworks", lambda: check_frameworks(code(), read)),
+        ("lightning", lambda: check_lightning(code(), read)),
+        ("deepspeed", lambda: check_deepspeed(code(), read)),
+        ("accelerate", lambda: check_accelerate(code())),
         ("pickled", lambda: check_pickled(code(), job.torch_version, read(job.requirements or ""))),
         ("recovery", lambda: check_recovery(code(), job)),
     ]

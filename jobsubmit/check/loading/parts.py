@@ -179,40 +179,40 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
         is_by_node = all(_NODES.search(ast.unparse(node)) for node in (part, count))
         is_by_node = is_by_node or (not code.facts.has_launcher and code.values.of(count, module) == code.facts.nodes)
         if code.processes != 1 and is_by_node:
-            yield Finding(
-                "warning",
-                "part-of-node",
+            yield _divided_wrongly(
                 module.where(part),
                 f"the data is divided among the nodes ({ast.unparse(count)}): all processes of a node would read the "
                 "same part",
-                "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
             )
             return
         wrong = next((node for node in (part, count) if _is_of_node(code, node, module)), None)
         if wrong is not None:
-            yield Finding(
-                "warning",
-                "part-of-node",
-                module.where(wrong),
-                f"{ast.unparse(wrong)} counts the processes of one node, but the data is for those of "
-                f"{code.facts.nodes} nodes: some parts would be read twice, or refused",
-                "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
-            )
+            yield _counted_in_node(code, wrong, module)
             return
         parts = code.values.of(count, module)
         is_other_way = isinstance(count, ast.Constant) and not code.reached.is_sure(call, calling)
         if is_other_way or (parts == 1 and not is_for_training(call, calling)):
             continue  # this may not be executed, or each process validates with all of the data
         if is_count(parts) and code.world_size and parts < code.world_size and _is_one_group(code):
-            yield Finding(
-                "warning",
-                "part-of-node",
+            yield _divided_wrongly(
                 module.where(count),
                 f"the data is divided into {parts} parts ({ast.unparse(count)}), but the job has {code.world_size} "
                 "processes: some would read the same part",
-                "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
             )
             return
+
+
+def _counted_in_node(code: Code, part: ast.expr, module: Module) -> Finding:
+    text = (
+        f"{ast.unparse(part)} counts the processes of one node, but the data is for those of {code.facts.nodes} nodes: "
+        "some parts would be read twice, or refused"
+    )
+    return _divided_wrongly(module.where(part), text)
+
+
+def _divided_wrongly(where: str, text: str) -> Finding:
+    hint = "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()"
+    return Finding("warning", "part-of-node", where, text, hint)
 
 
 def _is_one_group(code: Code) -> bool:
@@ -232,14 +232,7 @@ def _given_by_position(code: Code) -> Iterator[Finding]:
         for part, count in itertools.pairwise(call.args) if _OF_DATA.search(about) else ():
             is_number = isinstance(part, (ast.Name, ast.Attribute)) and "local_rank" in spelled(part)
             if is_number and _COUNTS_NODE.search(ast.unparse(count)):
-                yield Finding(
-                    "warning",
-                    "part-of-node",
-                    module.where(part),
-                    f"{ast.unparse(part)} counts the processes of one node, but the data is for those of "
-                    f"{code.facts.nodes} nodes: some parts would be read twice, or refused",
-                    "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
-                )
+                yield _counted_in_node(code, part, module)
                 return
 
 

@@ -1,0 +1,261 @@
+"""Accelerate, used so that processes share no data, or so that it does nothing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from jobsubmit.check.code import ACCELERATOR, Code
+from jobsubmit.check.loading.sampler import LOADERS
+from jobsubmit.check.origins import keywords_of, last_value, origins
+from jobsubmit.check.program.calls import hides_arguments
+from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.variables import assigned_to
+from jobsubmit.common.finding import Finding
+
+_OTHER_WRAPPERS = ("fsdp_plugin", "deepspeed_plugin", "megatron_lm_plugin", "parallelism_config")
+_OF_MODELS = (
+    *("save_pretrained", "generate", "config", "push_to_hub", "resize_token_embeddings", "num_parameters"),
+    *("get_input_embeddings", "gradient_checkpointing_enable", "merge_and_unload"),
+)
+_SPREADS = ("auto", "balanced", "sequential")
+_STEPS = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin")
+_OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
+_OF_VALIDATION = re.compile(r"val|test|eval|dev")
+_MOVES = re.compile(r"\.to\(|\.cuda\(|to_device|device")
+_SHOWS = ("tqdm", "trange", "track", "progress_bar", "enumerate", "iter")
+_NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample|cache|latent")
+
+
+def check_accelerate(code: Code) -> Iterator[Finding]:
+    """Yield loaders that Accelerate does not divide among the processes, and what it is asked for in vain."""
+    if code.world_size != 1:
+        yield from _not_prepared(code)
+        yield from _spread_over_all(code)
+    yield from _never_accumulated(code)
+    if code.facts.has_launcher and code.is_parallel:
+        yield from _asked_of_wrapper(code)
+
+
+def _not_prepared(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a loader of the training that is not given to Accelerator.prepare."""
+    if not any(code.calls(ACCELERATOR)):
+        return
+    prepares = [call for _, call, _ in code.reached.calls if _is_prepare(call)]
+    given = {ast.unparse(arg) for call in prepares for arg in call.args}
+    if not prepares or any(hides_arguments(call) for call in prepares):
+        return
+    for module, loop, loader in _loops(code, given):
+        name = spelled(loader)
+        if not _NOT_TRAINING.search(name) and _accelerates(loop) and _is_unprepared_loader(code, loader, module):
+            yield Finding(
+                "warning",
+                "no-sampler",
+                module.where(_set_at(loader, module) or loop),
+                f"{name} is not given to accelerator.prepare: each process gets all of the data",
+                f"pass it as well: {name} = accelerator.prepare({name})",
+            )
+            return
+    yield from _left_on_cpu(code, given)
+
+
+def _left_on_cpu(code: Code, given: set[str]) -> Iterator[Finding]:
+    """Yield a warning for a loader of the validation that is not prepared, and whose batches nothing moves."""
+    for module, loop, loader in _loops(code, given) if code.facts.gpus != 0 else ():
+        name = spelled(loader)
+        if not _OF_VALIDATION.search(name) or not code.reached.of(loop, module):
+            continue
+        body = "\n".join(map(ast.unparse, loop.body))
+        calls_model = any(re.search(rf"\b{re.escape(one)}\(", body) for one in given)
+        if calls_model and not _MOVES.search(body) and _is_unprepared_loader(code, loader, module):
+            yield Finding(
+                "warning",
+                "not-prepared",
+                module.where(_set_at(loader, module) or loop),
+                f"{name} is not given to accelerator.prepare: its batches stay on the CPU, and the model is on a GPU",
+                f"pass it as well: {name} = accelerator.prepare({name})",
+            )
+            return
+
+
+def _loops(code: Code, given: set[str]) -> Iterator[tuple[Module, ast.For, ast.Name | ast.Attribute]]:
+    """Yield each loop through a variable that is not given to prepare by its name, and that variable."""
+    for module, loop in code.program.of(ast.For):
+        looped = _looped(loop.iter, module)
+        if looped is not None and spelled(looped) not in given:
+            yield module, loop, looped
+
+
+def _is_unprepared_loader(code: Code, loader: ast.Name | ast.Attribute, module: Module) -> bool:
+    is_loader = any(_is_loader(code, part, home) for home, part in origins(code, loader, module))
+    return is_loader and not _is_prepared(code, loader, module)
+
+
+def _looped(iterated: ast.expr, module: Module) -> ast.Name | ast.Attribute | None:
+    """Return the variable that a loop goes through, also in `enumerate(tqdm(loader))` or a variable set to that."""
+    while isinstance(iterated, ast.Call) and iterated.args and _is_shown(iterated):
+        iterated = iterated.args[0]
+    if isinstance(iterated, ast.Attribute) and spelled(iterated.value) == "self":
+        return iterated
+    if not isinstance(iterated, ast.Name):
+        return None
+    made = last_value(iterated, module)
+    return _looped(made, module) if isinstance(made, ast.Call) and _is_shown(made) else iterated
+
+
+def _is_shown(call: ast.Call) -> bool:
+    """Return whether a call only goes through what it is given: `enumerate(loader)`, `tqdm(loader)`."""
+    return ast.unparse(call.func).rpartition(".")[2] in _SHOWS
+
+
+def _accelerates(loop: ast.For) -> bool:
+    """Return whether a loop trains by Accelerate's backward, or yields the data to what trains."""
+    nodes = list(ast.walk(loop))
+    is_training = any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in nodes)
+    return is_training or any(isinstance(node, ast.Yield) for node in nodes)
+
+
+def _is_loader(code: Code, part: ast.AST, module: Module) -> bool:
+    """Return whether an expression makes a loader, itself or in a function of the program that it calls."""
+    if not isinstance(part, ast.Call):
+        return False
+    name = code.program.name_of(part.func, module)
+    found = code.program.definition(name)
+    if name in LOADERS or found is None or isinstance(found[1], ast.ClassDef):
+        return name in LOADERS
+    calls = (node for node in ast.walk(found[1]) if isinstance(node, ast.Call))
+    return any(code.program.name_of(call.func, found[0]) in LOADERS for call in calls)
+
+
+def _is_prepared(code: Code, loader: ast.Name | ast.Attribute, module: Module) -> bool:
+    """Return whether a variable or an attribute is set by prepare, or by another method of the accelerator."""
+    if isinstance(loader, ast.Name):
+        stores = module.stores.get((module.scope_of(loader), loader.id), ())
+        statements = [above for store in stores for above in module.above(store) if isinstance(above, ast.Assign)]
+        return any(_OF_ACCELERATOR.search(ast.unparse(one.value)) for one in statements)
+    for home, target in code.program.attribute_stores.get(loader.attr, ()):
+        value = assigned_to(target, home)
+        statement = next((above for above in home.above(target) if isinstance(above, ast.Assign)), None)
+        if statement is not None and _OF_ACCELERATOR.search(ast.unparse(statement.value)):
+            return True
+        if isinstance(value, ast.Name) and _is_prepared(code, value, home):
+            return True
+    return False
+
+
+def _set_at(loader: ast.Name | ast.Attribute, module: Module) -> ast.AST | None:
+    if isinstance(loader, ast.Attribute):
+        return None
+    return next(iter(module.stores.get((module.scope_of(loader), loader.id), ())), None)
+
+
+def _spread_over_all(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a model that each process of a node would spread over all of its GPUs."""
+    if not code.facts.has_launcher or (code.processes or 0) <= 1 or code.facts.gpus in (0, 1):
+        return
+    for module, call, _ in code.reached.calls:
+        home, given = keywords_of(code, call, module).get("device_map", (module, None))
+        if given is not None and any(value in _SPREADS for value in _may_be(code, given, home)):
+            yield Finding(
+                "warning",
+                "spread-over-all",
+                module.where(call),
+                f"device_map: each of the {code.processes} processes of a node spreads the model over all GPUs",
+                'start one process on each node, or give each process its GPU: device_map={"": local_rank}',
+            )
+            return
+
+
+def _may_be(code: Code, node: ast.expr, module: Module) -> list[Any]:
+    """Return the values that an expression may have by a condition, if it is not known which one."""
+    if isinstance(node, ast.IfExp) and code.values.truth(node.test, module) is None:
+        return [*_may_be(code, node.body, module), *_may_be(code, node.orelse, module)]
+    return [code.values.of(node, module)]
+
+
+def _never_accumulated(code: Code) -> Iterator[Finding]:
+    """Yield a warning where Accelerate is to accumulate gradients, but no step uses `accumulate`."""
+    if {"accumulate", "no_sync"} & code.names:
+        yield from _accumulates_nothing(code)
+        return
+    for module, call in code.calls(ACCELERATOR):
+        home, given = keywords_of(code, call, module).get("gradient_accumulation_steps", (module, None))
+        if given is not None and code.values.of(given, home) != 1:
+            yield Finding(
+                "warning",
+                "never-accumulated",
+                module.where(call),
+                "gradient_accumulation_steps has no effect without accelerator.accumulate(): the optimizer steps after "
+                "each batch, with a smaller gradient",
+                "put the step into `with accelerator.accumulate(model):`",
+            )
+            return
+
+
+def _is_prepare(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("prepare", "prepare_data_loader")
+
+
+def _accumulates_nothing(code: Code) -> Iterator[Finding]:
+    """Yield a warning for steps that `accumulate` is to save up where the Accelerator does not know how many."""
+    wanted = code.values.arguments.get("gradient_accumulation_steps")
+    uses = [call for _, call, _ in code.reached.calls if getattr(call.func, "attr", "") == "accumulate"]
+    if not uses or code.facts.mode == "command" or not isinstance(wanted, int) or wanted <= 1:
+        return
+    for module, call in code.calls(ACCELERATOR):
+        if not {keyword.arg for keyword in call.keywords} & {*_STEPS, None}:
+            yield Finding(
+                "warning",
+                "never-accumulated",
+                module.where(call),
+                "accelerator.accumulate() has no effect: the Accelerator does not get gradient_accumulation_steps, "
+                "which is 1 by default",
+                "pass it: Accelerator(gradient_accumulation_steps=…)",
+            )
+            return
+
+
+def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a method of a model that is asked of what `prepare` returned: DistributedDataParallel."""
+    made = [call for _, call in code.calls(ACCELERATOR)]
+    if not made or any({keyword.arg for keyword in call.keywords} & {*_OTHER_WRAPPERS, None} for call in made):
+        return
+    for module, node in code.program.of(ast.Attribute):
+        if node.attr not in _OF_MODELS or not isinstance(node.value, ast.Name) or not code.reached.of(node, module):
+            continue
+        stores = [
+            one for one in module.stores.get((module.scope_of(node), node.value.id), ()) if one.lineno < node.lineno
+        ]
+        last = max(stores, key=lambda store: store.lineno, default=None)
+        if last is None or not _is_prepared_model(last, module) or _is_asked_first(node, module):
+            continue
+        yield Finding(
+            "warning",
+            "wrapped-attribute",
+            module.where(node),
+            f"{node.value.id} is what accelerator.prepare() returned: with several processes it is the wrapper "
+            f"DistributedDataParallel, which has no attribute {node.attr}",
+            f"use accelerator.unwrap_model({node.value.id}).{node.attr}",
+        )
+        return
+
+
+def _is_prepared_model(store: ast.Name, module: Module) -> bool:
+    """Return whether a variable is set by `model, optimizer = accelerator.prepare(model, optimizer)`."""
+    above = module.parents.get(store)
+    statement = module.parents.get(above) if isinstance(above, ast.Tuple) else above
+    call = statement.value if isinstance(statement, ast.Assign) else None
+    if not isinstance(call, ast.Call) or not _is_prepare(call):
+        return False
+    place = above.elts.index(store) if isinstance(above, ast.Tuple) else 0
+    return place < len(call.args) and spelled(call.args[place]) == store.id
+
+
+def _is_asked_first(node: ast.Attribute, module: Module) -> bool:
+    """Return whether a condition about the model, or about the kind of wrapper, decides whether it is asked."""
+    tests = [ast.unparse(above.test) for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp))]
+    return any(
+        word in test for test in tests for word in (spelled(node.value), "distributed_type", "fsdp", "deepspeed")
+    )

@@ -1,0 +1,73 @@
+"""Sizes of batches in a configuration of DeepSpeed that do not fit the number of processes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.program.configuration import parse_text
+from jobsubmit.common.finding import Finding
+
+_FILLED_FROM = ("", "per_device_train_batch_size", "gradient_accumulation_steps")  # by transformers' HfDeepSpeedConfig
+_BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+
+def check_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield an error for sizes of batches that do not fit the number of processes: DeepSpeed refuses them.
+
+    `read` returns the text of a file of the job. Source: DeepSpeedConfig._batch_assertion.
+    """
+    if not code.program.imports("deepspeed", "transformers", "accelerate"):
+        return
+    words = [word.partition("=")[2] or word for word in code.facts.argv]
+    settings = {**_settings(words, read), **code.values.arguments}
+    texts = (*words, *sorted(code.texts), *settings.values())
+    names = dict.fromkeys(name for name in texts if isinstance(name, str) and name.endswith(".json"))
+    of_files = ((name, _batch_sizes(settings, read(name))) for name in names)
+    for where, (total, *parts) in (*of_files, *_batches_in_code(code)) if code.world_size else ():
+        known = [part for part in parts if part]
+        product = math.prod((*known, code.world_size or 1))
+        if not total or (total == product if len(known) == len(parts) else total % product == 0):
+            continue
+        given = " * ".join(map(str, (*known, code.world_size)))
+        text = f"train_batch_size is {total}, but {given} processes are {product}: DeepSpeed refuses that"
+        hint = f"set train_batch_size: {product}, or leave it out"
+        if len(known) < len(parts):
+            text = f"train_batch_size is {total}, which {given} processes cannot share equally: DeepSpeed refuses that"
+            hint = f"make it a multiple of {product}"
+        yield Finding("error", "deepspeed-batch", where, text, hint)
+        return
+
+
+def _batches_in_code(code: Code) -> Iterator[tuple[str, list[int]]]:
+    """Yield the three sizes of each dictionary of the program that has them and is not changed, and where it is."""
+    keys = (node.slice for _, node in code.program.of(ast.Subscript) if isinstance(node.ctx, ast.Store))
+    if not code.program.imports("deepspeed") or any(getattr(key, "value", None) in _BATCHES for key in keys):
+        return
+    for module, node in code.program.of(ast.Dict):
+        items = {getattr(key, "value", None): value for key, value in zip(node.keys, node.values, strict=True)}
+        if _BATCHES[0] in items and code.reached.of(node, module):
+            sizes = [code.values.of(items.get(name), module) for name in _BATCHES]
+            yield module.where(node), [size if is_count(size) else 0 for size in sizes]
+
+
+def _settings(words: Iterable[str], read: Callable[[str], str]) -> dict[str, Any]:
+    """Return the arguments in a YAML file that the words name, as HfArgumentParser reads it."""
+    parsed = [parse_text(read(word)) for word in words if word.endswith((".yaml", ".yml"))]
+    return {str(key): value for one in parsed if isinstance(one, dict) for key, value in one.items()}
+
+
+def _batch_sizes(settings: Mapping[str, Any], text: str) -> list[int]:
+    """Return the three sizes of a configuration of DeepSpeed, "auto" as transformers fills it in; 0 if not known."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = {}
+    sizes = [found.get(name) if isinstance(found, dict) else 0 for name in _BATCHES]
+    arguments = (settings.get(name) for name in _FILLED_FROM)
+    filled = [given if size == "auto" else size for size, given in zip(sizes, arguments, strict=True)]
+    return [size if isinstance(size, int) and size > 0 else 0 for size in filled]

@@ -1,0 +1,149 @@
+"""Trainers and data modules of Lightning that do not fit the job."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import TypeGuard
+
+from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.configuration import parse_text
+from jobsubmit.check.program.module import spelled
+from jobsubmit.common.finding import Finding
+
+_TRAINERS = tuple(
+    f"{package}.Trainer"
+    for package in ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.pytorch.trainer")
+)
+_DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
+_DATA_MODULES = ("LightningDataModule", "LightningModule")
+_CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
+
+
+def check_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield numbers of nodes that Lightning refuses, and state that only some processes set.
+
+    `read` returns the text of a file of the job.
+    """
+    yield from _nodes_of_lightning(code)
+    yield from _nodes_of_arguments(code)
+    if {"LightningCLI"} & code.names and code.facts.has_launcher:
+        yield from _nodes_in_configuration(code, read)
+    yield from _prepared_by_one(code)
+
+
+def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
+    """Yield a warning for another number of nodes than the job has: Lightning compares it with the launcher's."""
+    for module, call, name in code.reached.calls:
+        given = argument(call, "num_nodes")
+        if not _is_trainer(code, name) or hides_arguments(call) or not code.facts.has_launcher:
+            continue
+        nodes = 1 if given is None else code.values.of(given, module)
+        if is_count(nodes) and nodes != code.facts.nodes:
+            yield Finding(
+                "warning",
+                "lightning-nodes",
+                module.where(call),
+                f"num_nodes of the Trainer is {nodes}, and the job has {code.facts.nodes}: Lightning refuses that",
+                'pass num_nodes=int(os.environ["NNODES"])',
+            )
+            return
+
+
+def _nodes_of_arguments(code: Code) -> Iterator[Finding]:
+    """Yield a warning for another number of nodes in the arguments that Lightning's Trainer declares itself."""
+    if not _DECLARES_TRAINER & code.names or not code.program.imports("lightning", "pytorch_lightning"):
+        return
+    for before, word in pairwise(("", *code.facts.argv)):
+        name, _, value = word.partition("=") if "=" in word else (before, "", word)
+        if name == "--num_nodes" and value.isdecimal() and int(value) != code.facts.nodes:
+            yield Finding(
+                "warning",
+                "lightning-nodes",
+                "command" if code.facts.mode == "command" else "args",
+                f"--num_nodes of the Trainer is {value}, and the job has {code.facts.nodes}: the processes of the "
+                "other nodes have no place in it",
+                f"pass --num_nodes {code.facts.nodes}",
+            )
+            return
+
+
+def _is_trainer(code: Code, name: str) -> bool:
+    """Return whether a name is Lightning's Trainer, or a class of the program that inherits from LightningLite."""
+    found = code.program.definition(name)
+    bases = [spelled(base) for base in found[1].bases] if found and isinstance(found[1], ast.ClassDef) else []
+    return name in _TRAINERS or any(base.endswith(("LightningLite", "Fabric")) for base in bases)
+
+
+def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield a warning for numbers of nodes or devices in the configurations of LightningCLI that are not the job's."""
+    words = [word.partition("=")[2] or word for word in code.facts.argv]
+    files = [word for word in words if word.endswith((".yaml", ".yml"))]
+    settings: dict[str, tuple[object, str]] = {"num_nodes": (1, files[0] if files else "")}
+    for file in files:
+        trainer = _mapping(read(file)).get("trainer")
+        for name, value in trainer.items() if isinstance(trainer, dict) else ():
+            settings[name] = (value, file)
+    is_overridden = any("trainer.num_nodes" in word or "trainer.devices" in word for word in code.facts.argv)
+    for name, wanted in (("num_nodes", code.facts.nodes), ("devices", code.processes)):
+        value, file = settings.get(name, (None, ""))
+        if files and not is_overridden and is_count(value) and wanted and value != wanted:
+            yield Finding(
+                "warning",
+                "lightning-nodes",
+                file,
+                f"trainer.{name} is {value}, and the job has {wanted}: Lightning refuses that",
+                f"pass --trainer.{name}={wanted} in `args`",
+            )
+            return
+
+
+def _mapping(text: str) -> dict[str, object]:
+    """Return what a YAML text says, if it is a mapping."""
+    found = parse_text(text)
+    return found if isinstance(found, dict) else {}
+
+
+def _prepared_by_one(code: Code) -> Iterator[Finding]:
+    """Yield a warning for state that prepare_data sets: Lightning calls it in one process of each node only."""
+    for module, owner in code.program.of(ast.ClassDef):
+        if not any(ast.unparse(base).rpartition(".")[2] in _DATA_MODULES for base in owner.bases):
+            continue
+        for method in (
+            node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "prepare_data"
+        ):
+            for node in filter(_is_own_state, map(_changed, _with_own_methods(method, owner))):
+                yield Finding(
+                    "warning",
+                    "prepared-by-one",
+                    module.where(node),
+                    f"prepare_data sets {ast.unparse(node)}, and only one process of each node calls prepare_data",
+                    "set it in setup(), which every process calls",
+                )
+                return
+
+
+def _with_own_methods(method: ast.FunctionDef, owner: ast.ClassDef) -> Iterator[ast.AST]:
+    """Yield the nodes of a method, and of those of its class that it calls and that setup() does not."""
+    setups = [one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == "setup"]
+    others = {spelled(node.func) for one in setups for node in ast.walk(one) if isinstance(node, ast.Call)}
+    called = {spelled(node.func) for node in ast.walk(method) if isinstance(node, ast.Call)} - others
+    yield from ast.walk(method)
+    for one in owner.body:
+        if isinstance(one, ast.FunctionDef) and f"self.{one.name}" in called:
+            yield from ast.walk(one)
+
+
+def _changed(node: ast.AST) -> ast.AST:
+    """Return what a node sets, or changes in place: `self.x` of `self.x = 1`, `self.x[i] = 1`, `self.x.append(1)`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
+        return node.func.value
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        return node.value
+    return node if isinstance(getattr(node, "ctx", None), ast.Store) else ast.Pass()
+
+
+def _is_own_state(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
