@@ -1,0 +1,128 @@
+"""How the work of the checks grows with the code: counted in calls of functions, which no busy machine changes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from checked import findings
+
+TRAIN = """
+import argparse
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+{imports}
+
+def main(args):
+    dist.init_process_group("nccl")
+    settings = Settings0(args)
+    model = DistributedDataParallel(Model0(settings).cuda())
+    sampler = DistributedSampler(load0(settings))
+    loader = DataLoader(load0(settings), batch_size=args.batch, sampler=sampler)
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.lr)
+    for epoch in range(args.epochs):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            optimizer.zero_grad()
+            step0(settings, model, batch).backward()
+            optimizer.step()
+        if args.rank == 0:
+            torch.save(model.module.state_dict(), settings.path)
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch", type=int, default=8)
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--rank", type=int, default=0)
+main(parser.parse_args())
+"""
+PART = """
+import os
+import torch
+from torch import nn
+{imports}
+
+class Settings{n}:
+    def __init__(self, args):
+        self.args = args
+        self.lr = 0.1 * {n}
+        self.path = os.path.join("results", "{n}.pt")
+        self.rank = int(os.environ["RANK"])
+
+    def is_main(self):
+        return self.rank == 0
+
+class Model{n}(nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.settings = settings
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4) if settings.lr > 1 else nn.Identity()
+        {inner}
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+def load{n}(settings):
+    path = settings.path
+    if os.path.exists(path):
+        from extra{n} import read
+        return read(path)
+    for name in sorted(os.listdir(path)):
+        if name.endswith(".pt"):
+            return torch.load(os.path.join(path, name), map_location="cpu")
+
+def step{n}(settings, model, batch):
+    if settings.is_main() and settings.args.batch > 4:
+        print("step", settings.lr)
+    loss = model(batch).mean()
+    {more}
+    return loss
+"""
+
+EXTRA = """
+import csv
+import json
+from torch import nn
+
+def read(path):
+    return json.load(open(path))
+"""
+
+
+def _calls(folder: Path, parts: int) -> int:
+    """Return how many functions the checks of a program of so many modules call."""
+    folder.mkdir()
+    names = [f"part{n}" for n in range(parts)]
+    (folder / "train.py").write_text(TRAIN.format(imports="\n".join(f"from {name} import *" for name in names)))
+    for n, name in enumerate(names):
+        is_last = n == parts - 1
+        imports = "" if is_last else f"from part{n + 1} import Settings{n + 1}, Model{n + 1}, load{n + 1}, step{n + 1}"
+        inner = "self.inner = None" if is_last else f"self.inner = Model{n + 1}(Settings{n + 1}(settings.args))"
+        more = "" if is_last else f"loss = loss + step{n + 1}(Settings{n + 1}(settings.args), model, batch)"
+        (folder / f"{name}.py").write_text(PART.format(n=n, imports=imports, inner=inner, more=more))
+        (folder / f"extra{n}.py").write_text(EXTRA)
+    count = 0
+
+    def each(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(each)
+    try:
+        findings(folder, resources={"nodes": 2, "nproc_per_node": 2}, backend={"kind": "slurm", "shared_dir": "/s"})
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_twice_the_code_is_little_more_than_twice_the_work(tmp_path: Path) -> None:
+    _calls(tmp_path / "first", 2)  # imports what the checks need
+    counts = [_calls(tmp_path / f"of{parts}", parts) for parts in (10, 20, 40)]
+    assert counts[1] / counts[0] < 2.2
+    assert counts[2] / counts[1] < 2.2
