@@ -235,9 +235,10 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     first = explore(program, blank)
     line = find_command_line(program, first, blank)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
+    leftover = None if line.gaps else tuple(line.leftover([word.text for word in words]))
     dead = _never_made(first)
     for namespaces in dict.fromkeys((line.supposed or line.namespaces, line.namespaces)):
-        values = replace(blank, arguments=parsed, namespaces=namespaces, dead=dead)
+        values = replace(blank, arguments=parsed, leftover=leftover, namespaces=namespaces, dead=dead)
         reached = explore(program, values)
         line = find_command_line(program, reached, values)
         if line.namespaces == namespaces:

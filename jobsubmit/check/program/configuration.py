@@ -19,7 +19,6 @@ READERS: Mapping[str, str] = {
     **dict.fromkeys(("yaml.safe_load", "yaml.load", "yaml.full_load", "yaml.unsafe_load"), "yaml"),
     **dict.fromkeys(("json.load", "json.loads"), "json"),
     **dict.fromkeys(("tomllib.load", "tomllib.loads", "toml.load", "toml.loads", "tomli.load", "tomli.loads"), "toml"),
-    **dict.fromkeys(("omegaconf.OmegaConf.load", "OmegaConf.load"), "yaml"),
 }
 
 
@@ -52,6 +51,24 @@ def parse_text(text: str, form: str = "yaml") -> Any:
         return _parse(text, form)
     except (ValueError, RecursionError):
         return UNKNOWN
+
+
+def merge_into(target: dict[str, Any], own: Mapping[str, Any]) -> None:
+    """Set the values of a mapping in another one, and those of the mappings in it; what is computed is UNKNOWN."""
+    for key, value in own.items():
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            merge_into(target[key], value)
+        else:
+            target[key] = without_computed(value)
+
+
+def without_computed(value: Any) -> Any:
+    """Return a value in which what OmegaConf and Hydra compute later is not known."""
+    if isinstance(value, dict):
+        return {key: without_computed(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_computed(inner) for inner in value]
+    return UNKNOWN if isinstance(value, str) and "${" in value else value
 
 
 def _parse(text: str, form: str) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jobsubmit.check.program.configuration import parse_text, read_text
+from jobsubmit.check.program.configuration import merge_into, parse_text, read_text, without_computed
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
@@ -173,7 +173,7 @@ class _Composer:
             if not isinstance(target, dict):
                 self.is_complete = False
                 return
-        _update(target, own)
+        merge_into(target, own)
 
     def apply(self) -> None:
         """Apply the overrides of single values."""
@@ -188,7 +188,7 @@ class _Composer:
             for part in above:
                 target = target.get(part) if isinstance(target, dict) else None
             if isinstance(target, dict) and (last in target or one.sign):
-                target[last] = _known(parse_text(one.text))
+                target[last] = without_computed(parse_text(one.text))
             elif not one.sign:
                 self.refused.append(one)
             else:
@@ -197,23 +197,6 @@ class _Composer:
     def _is_folder(self, group: str) -> bool:
         start = posixpath.join(self.folder, group) + "/"
         return any(path.startswith(start) for path in self.program.configurations)
-
-
-def _update(target: dict[str, Any], own: Mapping[str, Any]) -> None:
-    for key, value in own.items():
-        if isinstance(value, dict) and isinstance(target.get(key), dict):
-            _update(target[key], value)
-        else:
-            target[key] = _known(value)
-
-
-def _known(value: Any) -> Any:
-    """Return a value in which what Hydra computes later is not known."""
-    if isinstance(value, dict):
-        return {key: _known(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_known(inner) for inner in value]
-    return UNKNOWN if isinstance(value, str) and "${" in value else value
 
 
 def _missing(values: Mapping[str, Any], above: str = "") -> Iterator[str]:

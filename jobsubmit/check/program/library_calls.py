@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, read_configuration
 from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.omegaconf import value_of_omegaconf
 from jobsubmit.check.program.operations import (
     CONVERT,
     LONGEST_RANGE,
@@ -23,6 +24,7 @@ from jobsubmit.check.program.operations import (
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
 
+_OMEGACONF = ("omegaconf.OmegaConf.", "OmegaConf.")
 _MAPPINGS = frozenset(
     ["dict", "Namespace", "SimpleNamespace", "EasyDict", "edict", "AttrDict", "Munch", "Box", "DotDict", "ConfigDict"]
 )
@@ -47,6 +49,8 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         return "/tmp"  # noqa: S108 - it is what the function returns on the nodes
     if name in OPENERS:
         return OpenFile(str(values.required(node.args[0], module)))
+    if name.startswith(_OMEGACONF):
+        return value_of_omegaconf(values, name.rpartition(".")[2], node, module)
     if name in READERS:
         return read_configuration(values.program, values.required(node.args[0], module), READERS[name])
     if name == "range" and not node.keywords:

@@ -25,8 +25,10 @@ def _item(values: Values, node: ast.AST, index: int, size: int, module: Module) 
         frame, home, function = entered
         returned = returned_expression(frame, function, home)
         return UNKNOWN if returned is None else _item(frame, returned, index, size, home)
-    values = values.of(node, module)
-    return values[index] if isinstance(values, list) and len(values) == size else UNKNOWN
+    if isinstance(node, ast.Call) and index == 1 and getattr(node.func, "attr", "") == "parse_known_args":
+        return UNKNOWN if values.leftover is None else list(values.leftover)
+    found = values.of(node, module)
+    return found[index] if isinstance(found, list) and len(found) == size else UNKNOWN
 
 
 def value_of_name(values: Values, node: ast.Name, module: Module) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,7 @@ from jobsubmit.check.program.operations import (
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.variables import assigned_to, parameters
 
+_LONGEST_LIST = 20  # that a comprehension goes through
 _MOST_OPEN = 60  # expressions that wait for each other's values
 
 
@@ -41,6 +42,7 @@ class Values:
     of the parameters of functions that are being evaluated, and `has_group` says that these have a process group. If it
     `is_strict`, the fields of objects are not known, but those of parsed arguments: something may change them.
     `opened` are the expressions whose values are being found. `composed` is Hydra's configuration, if there is one.
+    `leftover` are the words that `parse_known_args` does not know.
     """
 
     program: Program
@@ -53,6 +55,7 @@ class Values:
     has_group: bool = False
     composed: Composed | None = None
     is_strict: bool = False
+    leftover: tuple[str, ...] | None = None
     opened: set[ast.AST] = field(default_factory=set, repr=False)
     _known: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -149,6 +152,12 @@ class Values:
             case ast.FormattedValue():
                 spec = self.required(node.format_spec, module) if node.format_spec is not None else ""
                 return lifted(format, self.required(node.value, module), spec)
+            case ast.ListComp(elt=result, generators=[ast.comprehension(target=ast.Name(id=name), ifs=[]) as loop]):
+                items = self.of(loop.iter, module)
+                if not isinstance(items, list) or has_gaps(items) or len(items) > _LONGEST_LIST:
+                    return UNKNOWN
+                passes = (replace(self, bound={**self.bound, name: ast.Constant(item)}) for item in items)
+                return [each.of(result, module) for each in passes]
             case ast.NamedExpr():
                 return self.of(node.value, module)
         return UNKNOWN

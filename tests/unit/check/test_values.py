@@ -135,6 +135,27 @@ def test_configuration_files_are_read(tmp_path: Path, name: str, content: str, r
     assert shown(tmp_path, text) == [32, "gloo"]
 
 
+def test_configurations_of_omegaconf_are_merged(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("train: {batch: 8, backend: gloo, lr: '${base.lr}'}\n")
+    (tmp_path / "more.yaml").write_text("train: {batch: 16}\n")
+    text = """
+from omegaconf import OmegaConf
+args, words = argparse.ArgumentParser().parse_known_args()
+files = ["base.yaml", "more.yaml"]
+read = [OmegaConf.load(file) for file in files]
+c = OmegaConf.merge(*read, OmegaConf.from_dotlist(words), OmegaConf.create({"name": "first"}))
+show(c.train.batch)
+show(c.train.backend)
+show(c.data.workers)
+show(OmegaConf.to_container(c)["name"])
+show(c.train.lr)
+d = OmegaConf.merge(OmegaConf.load("base.yaml"), OmegaConf.load("none.yaml"))
+show(d.train.batch)
+"""
+    values = shown(tmp_path, text, leftover=("train.backend=nccl", "data.workers=3"))
+    assert values == [16, "nccl", 3, "first", UNKNOWN, UNKNOWN]
+
+
 def test_a_configuration_that_is_changed_or_missing_is_not_known(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("batch: 32\n")
     (tmp_path / "bad.yaml").write_text("batch: [\n")
