@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import after
 from jobsubmit.check.origins import last_value
-from jobsubmit.check.program.module import Module, class_around, spelled
+from jobsubmit.check.program.module import Module, class_around, own_method, spelled
 from jobsubmit.check.program.objects import is_torch_module
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.registries import names_of
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -174,9 +175,11 @@ def _calls_layer(statement: ast.stmt, module: Module) -> bool:
 
 
 def _is_made(code: Code, owner: ast.ClassDef, module: Module) -> bool:
-    return any(
-        code.reached.of(call, home) for home, call in code.program.calls_of.get(f"{module.name}.{owner.name}", ())
-    )
+    """Return whether objects of a class may be made: by a call, or by the name under which it is registered."""
+    calls = code.program.calls_of.get(f"{module.name}.{owner.name}", ())
+    maker = own_method(owner, "__init__") if names_of(owner) else None
+    is_made = maker is not None and code.reached.of(maker.body[0], module)
+    return bool(is_made) or any(code.reached.of(call, home) for home, call in calls)
 
 
 def _layers(code: Code, owner: ast.ClassDef, module: Module) -> Iterator[ast.Attribute]:

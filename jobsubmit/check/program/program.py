@@ -35,8 +35,8 @@ class Program:
     """The modules that a boot file leads to; `roots` are the folders its imports are looked up in.
 
     `broken` are the files among them that are not Python, by path; `unread` are modules that are imported and are among
-    the files, but in no root: the nodes may have them installed. `configurations` are the files with values, by path.
-    `boot_names` are those by which other modules import the boot file.
+    the files, but in no root: the nodes may have them installed. `configurations` are the files with values, by path,
+    and `sources` those with Python. `boot_names` are those by which other modules import the boot file.
     """
 
     boot: Module
@@ -46,6 +46,7 @@ class Program:
     broken: Mapping[str, SyntaxError] = field(default_factory=dict, repr=False)
     unread: frozenset[str] = field(default=frozenset(), repr=False)
     configurations: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     boot_names: frozenset[str] = frozenset()
 
     def of(self, *types: type[ast.AST]) -> Iterator[tuple[Module, Any]]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from jobsubmit.check.program.calls import Callee, Callees, Reach, argument
 from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, imported_names
 from jobsubmit.check.program.program import Program
+from jobsubmit.check.program.registries import Registered
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import assigned_to
 
@@ -66,6 +67,11 @@ class _Walk:
     entered: dict[ast.AST, Reach] = field(default_factory=dict)
     waiting: list[Callee] = field(default_factory=list)
 
+    @cached_property
+    def registered(self) -> Registered:
+        """Return what of the program may be looked up by its name."""
+        return Registered(self.program, self.values.facts.argv)
+
     def run(self) -> None:
         self._module(self.program.boot, Reach.SURELY)
         while self.waiting:
@@ -106,6 +112,8 @@ class _Walk:
                 for decorator in node.decorator_list:
                     self._expression(decorator, module, level)
                 self.marks[node] = Reach.NEVER
+                if self.registered.is_chosen(node):
+                    self.waiting += self.callees.by_name(f"{module.name}.{node.name}", min(level, Reach.PERHAPS))
                 if not isinstance(node, ast.ClassDef) and _is_command(node):
                     is_only = sum(map(_is_command, module.of(ast.FunctionDef))) == 1
                     self.waiting.append(Callee(node, module, level if is_only else min(level, Reach.PERHAPS)))

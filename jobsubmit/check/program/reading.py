@@ -114,7 +114,7 @@ def load_program(
     if MAIN not in modules:
         return None
     unread = frozenset(name for name in not_found if find_module(name, INSTALLED_FROM, paths)) - modules.keys()
-    return Program(modules[MAIN], modules, roots, paths, broken, unread, configurations, frozenset(boot_names))
+    return Program(modules[MAIN], modules, roots, paths, broken, unread, configurations, sources, frozenset(boot_names))
 
 
 def _tree(data: bytes, path: str, *, is_skimmed: bool) -> ast.Module:

@@ -360,3 +360,52 @@ else:
     for name, is_found in (("ProbOhem", True), ("OHEM", False)):
         (tmp_path / "conf.yaml").write_text(f"criterion:\n  name: {name}\n")
         assert ("unfulfilled" in found(tmp_path, text, args=["--config", "conf.yaml"], **GPUS)) is is_found
+
+
+REGISTRY = """
+class Registry(dict):
+    def register(self, *names):
+        def add(made):
+            self[names[0] if names else made.__name__] = made
+            return made
+        return add
+MODELS = Registry()
+"""
+NETS = """
+from registry import MODELS
+@MODELS.register("wide-net")
+class Wide:
+    def __init__(self):
+        input()
+@MODELS.register()
+class Narrow:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("asks", "fields", "is_found"),
+    [
+        ("args.model", {"args": ["--model", "wide-net"]}, True),
+        ("args.model", {"args": ["--model", "Narrow"]}, False),
+        ("'wide-net'", {}, True),
+        ("yaml.safe_load(open(args.model))['type']", {"args": ["--model", "configs/wide.yaml"]}, True),
+        ("yaml.safe_load(open(args.model))['type']", {"args": ["--model", "configs/narrow.yaml"]}, False),
+        ("Config.fromfile(args.model).type", {"args": ["--model", "configs/wide.py"]}, True),
+    ],
+)
+def test_a_class_that_is_registered_by_a_name(
+    asks: str, fields: dict[str, Any], *, is_found: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "registry.py").write_text(REGISTRY)
+    (tmp_path / "nets.py").write_text(NETS)
+    (tmp_path / "configs").mkdir()
+    for name, text in (("base.yaml", "type: wide-net"), ("wide.yaml", "_base_: base.yaml"), ("narrow.yaml", "x: 1")):
+        (tmp_path / "configs" / name).write_text(f"{text}\n")
+    (tmp_path / "configs" / "wide.py").write_text("type = 'wide-net'\n")
+    text = (
+        "import argparse\nimport yaml\nimport nets\nfrom registry import MODELS\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--model')\nargs = parser.parse_args()\n"
+        f"MODELS[{asks}]()\n"
+    )
+    assert ("no-terminal" in found(tmp_path, text, **fields, **GPUS)) is is_found
