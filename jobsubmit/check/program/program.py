@@ -37,6 +37,7 @@ class Program:
     `broken` are the files among them that are not Python, by path; `unread` are modules that are imported and are among
     the files, but in no root: the nodes may have them installed. `configurations` are the files with values, by path,
     and `sources` those with Python. `boot_names` are those by which other modules import the boot file.
+    `imported_by_text` are the modules that each module may import by a computed name.
     """
 
     boot: Module
@@ -48,6 +49,7 @@ class Program:
     configurations: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     boot_names: frozenset[str] = frozenset()
+    imported_by_text: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
 
     def of(self, *types: type[ast.AST]) -> Iterator[tuple[Module, Any]]:
         """Yield every node of some types, with its module."""

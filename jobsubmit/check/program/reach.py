@@ -9,11 +9,13 @@ from enum import IntEnum
 from functools import cached_property
 
 from jobsubmit.check.program.calls import Callee, Callees, Reach, argument
-from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, imported_names
+from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, imported_names, spelled
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.registries import Registered
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import assigned_to
+
+_LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class _Flow(IntEnum):
@@ -225,10 +227,30 @@ class _Walk:
             self._mark(node, level)
             self.waiting += self.callees.of(node, module, level)
             self.waiting += self._called_by_text(node, module, level)
+            if spelled(node.func).endswith(("import_module", "__import__")) and node.args:
+                self._import_by_text(node, module, level)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             self.waiting += self.callees.read(node, module, level)
         for child in ast.iter_child_nodes(node):
             self._expression(child, module, level)
+
+    def _import_by_text(self, call: ast.Call, module: Module, level: Reach) -> None:
+        """Enter the module that a call imports, or those that it may: in a loop, or for classes in a configuration."""
+        perhaps = min(level, Reach.PERHAPS)
+        name = self.values.of(call.args[0], module)
+        if isinstance(name, str):
+            names = {name: level}
+            used = module.parents.get(call)
+            self.waiting += self.callees.by_name(f"{name}.{getattr(used, 'attr', '')}", level)
+        elif any(isinstance(above, _LOOPS) for above in module.above(call)):
+            names = dict.fromkeys(self.program.imported_by_text.get(module.name, ()), perhaps)
+        else:
+            classes = self.registered.named_classes
+            self.waiting += [callee for one in classes for callee in self.callees.by_name(one, perhaps)]
+            names = dict.fromkeys((one.rpartition(".")[0] for one in classes), perhaps)
+        for imported, how in names.items():
+            if imported in self.program.modules:
+                self._module(self.program.modules[imported], how)
 
     def _called_by_text(self, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
         """Return what is called by a name that the arguments give: `nets.__dict__[args.net]()`, `create_model(…)`."""

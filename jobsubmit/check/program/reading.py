@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from jobsubmit.bundle.model import Bundle
@@ -26,10 +26,14 @@ _TELLS = re.compile(
 )
 _IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)", re.MULTILINE)
 _WORD = re.compile(rb"[A-Za-z_]\w*")
+_LISTS = re.compile(r"listdir|scandir|iterdir|glob\(|iter_modules|walk_packages")
 _LARGEST = 4 << 20
 _CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
-_IMPORTS_BY_NAME = re.compile(rb"^\s*(?:import|from)\s+(?:hydra|jsonargparse)\b|LightningCLI", re.MULTILINE)
-_CLASS_NAME = re.compile(rb"^[\s-]*(?:_target_|class_path):\s*['\"]?([A-Za-z_][\w.]*)\.\w+", re.MULTILINE)
+_IMPORTS_BY_NAME = re.compile(
+    rb"^\s*(?:import|from)\s+(?:hydra|jsonargparse)\b|LightningCLI|def (?:instantiate_from_config|get_obj_from_str)\b",
+    re.MULTILINE,
+)
+_CLASS_NAME = re.compile(rb"^[\s-]*(?:_target_|target|class_path):\s*['\"]?([A-Za-z_][\w.]*)\.\w+", re.MULTILINE)
 INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
 ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 
@@ -68,53 +72,86 @@ def load_program(
     if boot_file not in sources:
         return None
     configurations = {file.path: file.source for file in bundle.files if file.path.endswith(_CONFIGURATIONS)}
-    folders = folders_of(paths)
     folder = PurePosixPath(boot_file).parent.as_posix()
     roots = ("" if folder == "." or is_module else f"{folder}/", *more_roots)
     home = folder.replace("/", ".") if is_module and folder != "." else ""
-    modules: dict[str, Module] = {}
-    broken: dict[str, SyntaxError] = {}
-    not_found: dict[str, None] = {}
-    boot_names: set[str] = set()
-    waiting = [(MAIN, boot_file)]
-    read = 0
-    while waiting and len(modules) < _MOST_MODULES:
-        name, path = waiting.pop(0)
-        if name in modules:
-            continue
+    return _Reader(boot_file, home, paths, sources, configurations, roots).program()
+
+
+@dataclass
+class _Reader:
+    boot_file: str
+    home: str
+    paths: frozenset[str]
+    sources: Mapping[str, str]
+    configurations: Mapping[str, str]
+    roots: tuple[str, ...]
+    modules: dict[str, Module] = field(default_factory=dict)
+    broken: dict[str, SyntaxError] = field(default_factory=dict)
+    not_found: dict[str, None] = field(default_factory=dict)
+    boot_names: set[str] = field(default_factory=set)
+    by_text: dict[str, list[str]] = field(default_factory=dict)
+    length: int = 0  # of what was read whole
+
+    def program(self) -> Program | None:
+        waiting = [(MAIN, self.boot_file)]
+        while waiting and len(self.modules) < _MOST_MODULES:
+            name, path = waiting.pop(0)
+            for imported in dict.fromkeys(self._read(name, path) if name not in self.modules else ()):
+                found = find_module(imported, self.roots, self.paths)
+                if not found:
+                    self.not_found[imported] = None
+                elif found == self.boot_file:
+                    self.boot_names.add(imported)
+                elif imported not in self.modules:
+                    waiting.append((imported, found))
+        if MAIN not in self.modules:
+            return None
+        not_read = (name for name in self.not_found if find_module(name, INSTALLED_FROM, self.paths))
+        return Program(
+            boot=self.modules[MAIN],
+            modules=self.modules,
+            roots=self.roots,
+            paths=self.paths,
+            broken=self.broken,
+            unread=frozenset(not_read) - self.modules.keys(),
+            configurations=self.configurations,
+            sources=self.sources,
+            boot_names=frozenset(self.boot_names),
+            imported_by_text=self.by_text,
+        )
+
+    def _read(self, name: str, path: str) -> list[str]:
+        """Read a file; return the modules that it imports, or that others may, which were not found before."""
         try:
-            data = Path(sources[path]).read_bytes()
-            is_skimmed = read > _READ_WHOLE and (read > _READ_MOST or not _TELLS.search(data))
+            data = Path(self.sources[path]).read_bytes()
+            is_skimmed = self.length > _READ_WHOLE and (self.length > _READ_MOST or not _TELLS.search(data))
             tree = _tree(data, path, is_skimmed=is_skimmed)
         except SyntaxError as error:
-            broken[path] = error
-            continue
+            self.broken[path] = error
+            return []
         except (KeyError, ValueError, RecursionError, MemoryError, OSError):
-            continue
-        read += 0 if is_skimmed else len(data)
-        modules[name] = module = _module(name, path, tree, home if name == MAIN else "")
-        imports: list[str] = []
-        if b"sys.path" in data and (more := [one for one in _added_roots(module, folders) if one not in roots]):
-            roots = tuple(dict.fromkeys((*roots, *more)))
-            imports = [*not_found]  # they may be there
+            return []
+        self.length += 0 if is_skimmed else len(data)
+        module = _module(name, path, tree, self.home if name == MAIN else "")
+        imports = self._found_now(module) if b"sys.path" in data else []
         if is_skimmed:
-            words = frozenset(word.decode() for word in _WORD.findall(data))
-            modules[name] = module = replace(module, words=words | {"pass"})
-        imports += _imported(module, data, roots, paths)
+            module = replace(module, words=frozenset(word.decode() for word in _WORD.findall(data)) | {"pass"})
+        self.modules[name] = module
+        for node in module.of(ast.Import, ast.ImportFrom):
+            imports += imported_names(node, module)
+        if b"import_module" in data:
+            self.by_text[name] = list(_imported_by_text(module, self.roots, self.paths))
+            imports += self.by_text[name]
         if _IMPORTS_BY_NAME.search(data):
-            imports += _named_in(configurations)
-        for imported in dict.fromkeys(imports):
-            found = find_module(imported, roots, paths)
-            if not found:
-                not_found[imported] = None
-            elif found == boot_file:
-                boot_names.add(imported)
-            elif imported not in modules:
-                waiting.append((imported, found))
-    if MAIN not in modules:
-        return None
-    unread = frozenset(name for name in not_found if find_module(name, INSTALLED_FROM, paths)) - modules.keys()
-    return Program(modules[MAIN], modules, roots, paths, broken, unread, configurations, sources, frozenset(boot_names))
+            imports += _named_in(self.configurations)
+        return imports
+
+    def _found_now(self, module: Module) -> list[str]:
+        """Add the roots that a module adds to sys.path; return the modules that may be there."""
+        more = [one for one in _added_roots(module, folders_of(self.paths)) if one not in self.roots]
+        self.roots = tuple(dict.fromkeys((*self.roots, *more)))
+        return [*self.not_found] if more else []
 
 
 def _tree(data: bytes, path: str, *, is_skimmed: bool) -> ast.Module:
@@ -125,21 +162,28 @@ def _tree(data: bytes, path: str, *, is_skimmed: bool) -> ast.Module:
     return parse(data, path)
 
 
-def _imported(module: Module, data: bytes, roots: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
-    """Yield the modules that a module imports by statements, and those that it may import by a text."""
-    for node in module.of(ast.Import, ast.ImportFrom):
-        yield from imported_names(node, module)
-    yield from _imported_by_text(module, roots, paths) if b"import_module" in data else ()
-
-
 def _imported_by_text(module: Module, roots: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
-    """Yield the modules that a text may name of which a part is computed: `import_module(f"app.{name}.train")`."""
-    calls = (call for call in module.of(ast.Call) if spelled(call.func).endswith("import_module") and call.args)
+    """Yield the modules that a text may name of which a part is computed: `import_module(f"app.{name}.train")`.
+
+    Where a loop goes through the files of the module's own folder, these are all modules in it.
+    """
+    calls = [call for call in module.of(ast.Call) if spelled(call.func).endswith("import_module") and call.args]
     patterns = [pattern for call in calls if (pattern := _pattern_of(call.args[0]))]
+    if any(_goes_through_folder(call, module) for call in calls):
+        package = module.name if module.is_package else module.name.rpartition(".")[0]
+        patterns += [rf"{re.escape(package)}\.\w+"] if package else []
     for path, root in itertools.product(sorted(paths) if patterns else (), roots):
         name = path.removeprefix(root).removesuffix(".py").replace("/", ".").removesuffix(".__init__")
         if path.startswith(root) and any(re.fullmatch(pattern, name) for pattern in patterns):
             yield name
+
+
+def _goes_through_folder(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is in a loop of a function, or a module, that lists the folder of its own file."""
+    above = list(module.above(call))
+    is_looped = any(isinstance(one, (ast.For, ast.ListComp, ast.SetComp, ast.DictComp)) for one in above)
+    text = ast.unparse(module.scope_of(call)) if is_looped else ""
+    return _LISTS.search(text) is not None and ("__file__" in text or "__path__" in text)
 
 
 def _pattern_of(text: ast.expr) -> str:

@@ -35,6 +35,11 @@ class Registered:
         return bool(names) and not (names.isdisjoint(self._asked_for) and names.isdisjoint(self._texts))
 
     @cached_property
+    def named_classes(self) -> Sequence[str]:
+        """Return the whole names of classes of the program that are asked for: `target: models.net.Net`."""
+        return sorted(word for word in self._asked_for if "." in word and self.program.definition(word) is not None)
+
+    @cached_property
     def _asked_for(self) -> frozenset[str]:
         """Return every word of the command line, and of the configurations that it leads to."""
         texts = [*self.words, *(_text(self.program, path) for path in self._configurations())]

@@ -409,3 +409,39 @@ def test_a_class_that_is_registered_by_a_name(
         f"MODELS[{asks}]()\n"
     )
     assert ("no-terminal" in found(tmp_path, text, **fields, **GPUS)) is is_found
+
+
+LISTED = "for name in os.listdir(os.path.dirname(__file__)):\n    "
+
+
+@pytest.mark.parametrize(
+    ("package", "asks"),
+    [
+        (f"import os, importlib\n{LISTED}importlib.import_module('nets.' + name[:-3])", "MODELS['wide-net']()"),
+        (f"import os, importlib\n{LISTED}importlib.import_module(__name__ + '.' + name[:-3])", "MODELS['wide-net']()"),
+        (
+            "import pkgutil\nfrom importlib import import_module\n"
+            "for _, name, _ in pkgutil.iter_modules(__path__):\n    import_module(f'.{name}', __name__)",
+            "MODELS['wide-net']()",
+        ),
+        ("", "import importlib\nimportlib.import_module('nets.' + args.model).Wide()"),
+        ("", "from build import instantiate_from_config\ninstantiate_from_config(yaml.safe_load(open(args.file)))"),
+    ],
+)
+def test_a_module_that_is_imported_by_its_name(package: str, asks: str, tmp_path: Path) -> None:
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "__init__.py").write_text(package)
+    (tmp_path / "nets" / "wide.py").write_text(NETS)
+    (tmp_path / "registry.py").write_text(REGISTRY)
+    (tmp_path / "net.yaml").write_text("target: nets.wide.Wide\nparams: {width: 3}\n")
+    (tmp_path / "build.py").write_text(
+        "import importlib\n\ndef instantiate_from_config(config):\n"
+        "    module, name = config['target'].rsplit('.', 1)\n"
+        "    return getattr(importlib.import_module(module, package=None), name)(**config.get('params', dict()))\n"
+    )
+    text = (
+        "import argparse\nimport yaml\nimport nets\nfrom registry import MODELS\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--model', default='wide')\n"
+        f"parser.add_argument('--file', default='net.yaml')\nargs = parser.parse_args()\n{asks}\n"
+    )
+    assert "no-terminal" in found(tmp_path, text, **GPUS)
