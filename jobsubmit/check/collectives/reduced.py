@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.collectives.own_figures import is_own_figure
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, is_in_branch_of_zero
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument
@@ -14,10 +15,6 @@ from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
 from jobsubmit.common.finding import Finding
 
 _REDUCE = "torch.distributed.reduce"
-_AVERAGE = frozenset(
-    [*("all_reduce", "reduce", "all_gather", "all_gather_object", "gather", "gather_object", "all_gather_into_tensor")]
-)
-_SAYS_AVERAGE = re.compile(r"average|reduce|gather|sync")
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "scatter"])
 
 
@@ -25,6 +22,7 @@ def check_reduced(code: Code) -> Iterator[Finding]:
     """Yield a warning for a learning rate that each rank lowers by a figure which only one of them has."""
     if not code.is_parallel or "ReduceLROnPlateau" not in code.names or _HANDED_ON & code.names:
         return
+    finder = CollectiveFinder(code)
     for module, call, _ in code.reached.calls:
         is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step" and call.args
         if is_step and is_in_branch_of_zero(code, call, module) and _is_plateau(code, call, module):
@@ -38,7 +36,7 @@ def check_reduced(code: Code) -> Iterator[Finding]:
             return
         if not is_step or is_guarded_by_rank(code, call, module):
             continue
-        if _is_plateau(code, call, module) and (own := list(_own_figures(code, call, module))):
+        if _is_plateau(code, call, module) and (own := list(_own_figures(finder, call, module))):
             yield from own
             return
         for home, reduce in _reduces(code, call.args[0], module):
@@ -60,24 +58,17 @@ def _is_plateau(code: Code, call: ast.Call, module: Module) -> bool:
     return any(code.program.name_of(part.func, home).endswith(".ReduceLROnPlateau") for home, part in made)
 
 
-def _own_figures(code: Code, call: ast.Call, module: Module) -> Iterator[Finding]:
+def _own_figures(finder: CollectiveFinder, call: ast.Call, module: Module) -> Iterator[Finding]:
     """Yield a warning where each rank has its own data, and no collective averages what a scheduler is given."""
-    averages = any(name.rpartition(".")[2] in _AVERAGE for _, _, name in code.reached.calls)
-    loaders = [one for _, one in code.calls("torch.utils.data.DataLoader")]
-    samplers = [argument(one, "sampler", 3) or argument(one, "batch_sampler", 4) for one in loaders]
-    are_shared = bool(samplers) and all(samplers)
-    parts = (part for _, part in origins(code, call.args[0], module) if isinstance(part, ast.Call))
-    is_averaged = averages or any(_SAYS_AVERAGE.search(ast.unparse(part.func)) for part in parts)
-    if is_averaged or not are_shared or "DistributedSampler" not in code.names:
-        return
-    yield Finding(
-        "warning",
-        "own-learning-rate",
-        module.where(call),
-        f"each rank passes a figure of its own data to {ast.unparse(call.func)}(): the learning rates of the ranks "
-        "differ",
-        "average it over all ranks first: all_reduce()",
-    )
+    if is_own_figure(finder, call.args[0], module):
+        yield Finding(
+            "warning",
+            "own-learning-rate",
+            module.where(call),
+            f"each rank passes a figure of its own data to {ast.unparse(call.func)}(): the learning rates of the ranks "
+            "differ",
+            "average it over all ranks first: all_reduce()",
+        )
 
 
 def _reduces(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module, ast.Call]]:

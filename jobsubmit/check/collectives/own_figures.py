@@ -1,0 +1,162 @@
+"""Figures that each process computes from its own data, and that no collective has averaged since."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.loading.sampler import LOADERS
+from jobsubmit.check.origins import parts_returned
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
+from jobsubmit.check.program.variables import assigned_to, parameters
+
+_AVERAGES = re.compile(r"averag|reduce|gather|sync|broadcast|all_mean|dist_mean|world")
+_COLLECTIVES = ("torch.distributed.", "torch.distributed.nn.", "torch.distributed.nn.functional.")
+_LIBRARIES = ("torch.", "numpy.", "math.", "statistics.")
+_BUILT_IN = ("float", "int", "sum", "len", "min", "max", "round", "abs")
+_COMPUTES = re.compile(r"(?:^|[._])(?:\w*(?:model|net|loss|criterion|metric|accuracy|entropy)\w*)$", re.IGNORECASE)
+_IS_RESULT = re.compile(r"loss|accura|\bacc|error|metric|score|iou|perplexity|correct", re.IGNORECASE)
+_OF_VALUES = frozenset(
+    [
+        *("item", "mean", "sum", "cpu", "detach", "float", "double", "numpy", "tolist", "to", "cuda", "clone", "view"),
+        *("max", "min", "long", "int", "size", "eq", "values", "items"),
+    ]
+)
+_MOST = 200
+
+
+def is_own_figure(finder: CollectiveFinder, node: ast.expr, module: Module) -> bool:
+    """Return whether an expression surely is computed from what this process has seen of the data, and only that."""
+    if not _divides_data(finder.code):
+        return False
+    trace = _Trace(finder)
+    return trace.follow(node, module) and trace.has_result
+
+
+def _divides_data(code: Code) -> bool:
+    """Return whether every loader gives each process its own part of the data."""
+    calls = [call for _, call in code.calls(*LOADERS)]
+    samplers = [argument(one, "sampler", 3) or argument(one, "batch_sampler", 4) for one in calls]
+    is_divided = all(one is not None or hides_arguments(call) for one, call in zip(samplers, calls, strict=True))
+    return any(samplers) and is_divided and "DistributedSampler" in code.names
+
+
+@dataclass
+class _Trace:
+    """Follow a figure to what it is computed from: `follow` is False where that is not known, or averaged."""
+
+    finder: CollectiveFinder
+    seen: set[ast.AST] = field(default_factory=set)
+    has_result: bool = False  # of a model, a loss or a measure
+
+    def follow(self, node: ast.AST, module: Module) -> bool:
+        if node in self.seen:
+            return True
+        self.seen.add(node)
+        if len(self.seen) > _MOST:
+            return False
+        match node:
+            case ast.Name() | ast.Attribute():
+                sources = list(self._sources(node, module))
+                self.has_result |= _IS_RESULT.search(ast.unparse(node)) is not None
+                return not self._is_changed(node, module) and all(self.follow(one, home) for home, one in sources)
+            case ast.Call():
+                return self._call(node, module)
+            case ast.Lambda() | ast.Await() | ast.Yield():
+                return False
+        return all(self.follow(one, module) for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr))
+
+    def _call(self, call: ast.Call, module: Module) -> bool:
+        code = self.finder.code
+        name = code.program.name_of(call.func, module)
+        if _averages(code, call, module) or self.finder.name_of(call, module):
+            return False
+        found = code.program.called(call, module)
+        if found is not None and isinstance(found[1], FUNCTIONS):
+            returned = returned_values(found[1])
+            return bool(returned) and all(self.follow(one, found[0]) for one in returned)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_VALUES:
+            return self.follow(call.func.value, module)
+        if _COMPUTES.search(spelled(call.func)):
+            self.has_result = True
+            return True
+        if name in _BUILT_IN or name.startswith(_LIBRARIES):
+            return all(self.follow(one, module) for one in call.args)
+        return False
+
+    def _sources(self, node: ast.Name | ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.AST]]:
+        """Yield what a variable, a parameter, a field or a property is set to; nothing of the items of a loop."""
+        program = self.finder.code.program
+        if isinstance(node, ast.Attribute):
+            owner = class_around(node, module) if spelled(node.value) == "self" else None
+            for home, field_set in program.attribute_stores.get(node.attr, ()):
+                if owner is None or class_around(field_set, home) is owner:
+                    yield from self._assigned(field_set, home)
+            for home, _, method in program.methods.get(node.attr, ()):
+                if is_property(method):
+                    yield from ((home, value) for value in returned_values(method))
+            return
+        scope = module.scope_of(node)
+        stores = module.own_stores.get((scope, node.id), ())
+        for store in stores:
+            yield from self._assigned(store, module)
+        if isinstance(scope, FUNCTIONS) and node.id in parameters(scope) and not stores:
+            for home, call in program.calls_of.get(module.called_as(scope), ()):
+                if (given := given_for(call, scope, node.id)) is not None:
+                    yield home, given
+
+    def _assigned(self, store: ast.expr, module: Module) -> Iterator[tuple[Module, ast.AST]]:
+        parent = module.parents.get(store)
+        if isinstance(parent, ast.AugAssign):
+            yield module, parent.value
+        elif (value := assigned_to(store, module)) is not None:
+            yield module, value
+        elif parts := parts_returned(self.finder.code, store, module):
+            yield from parts
+        elif isinstance(parent, (ast.Tuple, ast.List)):
+            statement = module.parents.get(parent)
+            if isinstance(statement, ast.Assign):
+                yield module, statement.value
+
+    def _is_changed(self, node: ast.Name | ast.Attribute, module: Module) -> bool:
+        """Return whether a collective gets a variable in the same function, or a method of the object has one."""
+        text = spelled(_object_of(node))
+        scope = module.function_of(node)
+        for call in _calls_in(scope, module) if text else ():
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            is_given = any(text == spelled(one) for item in given for one in ast.walk(item) if spelled(one))
+            name = self.finder.code.program.name_of(call.func, module)
+            is_collective = name.startswith(_COLLECTIVES) or _averages(self.finder.code, call, module)
+            is_used = isinstance(module.parents.get(call), ast.Expr)  # else it gives the average to something else
+            if is_given and is_collective and is_used:
+                return True
+            owner = spelled(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+            is_own = owner not in ("", "self") and (text == owner or text.startswith(f"{owner}."))
+            if is_own and (is_collective or self.finder.may_combine(call, module)):
+                return True
+        return False
+
+
+def _object_of(node: ast.expr) -> ast.expr:
+    """Return what a field is read from as far as it has a name: `self.meters` of `self.meters["loss"].average`."""
+    while not spelled(node) and isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node
+
+
+def _averages(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a call averages, by its name."""
+    name = spelled(call.func).rpartition(".")[2] or code.program.name_of(call.func, module)
+    return _AVERAGES.search(name.lower()) is not None
+
+
+def _calls_in(scope: ast.AST | None, module: Module) -> Iterator[ast.Call]:
+    if isinstance(scope, FUNCTIONS):
+        yield from (one for one in ast.walk(scope) if isinstance(one, ast.Call))
+    else:
+        yield from (one for one in module.of(ast.Call) if module.function_of(one) is None)
