@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
+from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.find import find_command_line
@@ -15,6 +17,7 @@ from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import compose
 from jobsubmit.check.program.module import Module, imported_names
+from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached, explore
 from jobsubmit.check.program.values import Values
@@ -74,6 +77,8 @@ _STARTERS = frozenset(
         "launch",
     ]
 )
+
+_LOCAL_RANK = ("--local-rank", "--local_rank")
 
 
 @dataclass(frozen=True)
@@ -235,6 +240,7 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     first = explore(program, blank)
     line = find_command_line(program, first, blank)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
+    parsed |= _local_ranks(line, facts)
     leftover = None if line.gaps else tuple(line.leftover([word.text for word in words]))
     dead = _never_made(first)
     for namespaces in dict.fromkeys((line.supposed or line.namespaces, line.namespaces)):
@@ -244,6 +250,14 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
         if line.namespaces == namespaces:
             break
     return Code(program, facts, line, reached, replace(values, dead=_never_made(reached)))
+
+
+def _local_ranks(line: CommandLine, facts: Facts) -> dict[str, Any]:
+    """Return the argument that torch.distributed.launch gives each process, which differs: its place on the node."""
+    is_passed = facts.mode == "launch" and any(word.partition("=")[0] in _LOCAL_RANK for word in facts.argv)
+    options = [option for option in line.options if not {*_LOCAL_RANK}.isdisjoint(option.names)] if is_passed else []
+    ranks = facts.environment.get(contract.LOCAL_RANK, UNKNOWN)
+    return {option.field: lifted(int, ranks) if option.type == "int" else ranks for option in options}
 
 
 def _never_made(reached: Reached) -> frozenset[ast.Call]:

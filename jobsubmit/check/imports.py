@@ -34,33 +34,43 @@ _OTHER_NAMES = {
         "git": "gitpython",
     },
     **{"google": "protobuf", "hydra": "hydra_core", "tensorboardX": "tensorboardx", "Crypto": "pycryptodome"},
+    **{"skvideo": "video"},
     **{"pycocotools": "cocoapi", "lvis": "lvis_api"},
     **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
 }
+# Packages whose names resemble that of a module, and that do not have it.
+_FALSE_FRIENDS = {"rouge_score": {"rouge"}, "tensorboardX": {"tensorboard"}, "sklearn_extra": {"scikit_learn"}}
 # Modules that come with some packages, and with nothing that every node for PyTorch has.
 _BROUGHT_BY = {
     "rich": ("typer", "lightning", "pytorch_lightning", "wandb", "hydra_core"),
     "pytz": ("pandas",),
     "dateutil": ("pandas", "matplotlib"),
     "pyarrow": ("datasets", "pandas"),
+    "scipy": (
+        *("scikit_learn", "scikit_image", "librosa", "statsmodels", "torchdiffeq", "torch_geometric", "monai", "lpips"),
+        *(
+            "pytorch_fid",
+            "torch_fidelity",
+            "clean_fid",
+            "torchmetrics",
+            "xgboost",
+            "open3d",
+            "albumentations",
+            "mir_eval",
+        ),
+    ),
+    "sklearn": ("librosa", "umap_learn", "imbalanced_learn", "torch_geometric", "open3d", "sentence_transformers"),
+    "pandas": ("datasets", "seaborn", "statsmodels", "ogb", "plotly", "xarray", "open3d", "ultralytics", "evaluate"),
+    "matplotlib": ("seaborn", "pycocotools", "scikit_plot", "open3d", "ultralytics", "pyquaternion", "nuscenes_devkit"),
+    "numba": ("librosa", "umap_learn", "resampy", "openai_whisper"),
+    "joblib": ("scikit_learn", "librosa", "sacremoses"),
 }
 # Modules that come with other packages, or are part of what a node has for PyTorch.
 _COME_ALONG = frozenset(
     [
         *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "triton", "apex", "transformer_engine"),
         *("flash_attn", "torch_npu", "torch_xla", "pynvml", "mpi4py", "horovod", "cupy", "nvidia"),
-        *(
-            "numpy",
-            "scipy",
-            "sklearn",
-            "joblib",
-            "pandas",
-            "numba",
-            "matplotlib",
-            "PIL",
-            "networkx",
-            "sympy",
-        ),
+        *("numpy", "PIL", "networkx", "sympy"),
         *("yaml", "tqdm", "requests", "packaging", "filelock", "fsspec", "regex", "psutil", "click", "six"),
         *("tokenizers", "huggingface_hub", "safetensors", "omegaconf", "torchmetrics", "lightning_utilities"),
         *("jinja2", "typing_extensions", "setuptools", "pkg_resources", "google", "grpc", "attr"),
@@ -278,6 +288,7 @@ class _Search:
         if any(provider in names for provider in _BROUGHT_BY.get(top, ())):
             return True
         own = {top.lower(), _OTHER_NAMES.get(top, top).lower()}
+        names -= _FALSE_FRIENDS.get(top, set())
         return is_open or any(one in name or name in one for one in own for name in names if name)
 
     def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding | _NotUploaded]:

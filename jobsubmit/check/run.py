@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
@@ -49,7 +51,7 @@ from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.program.facts import Facts
-from jobsubmit.check.program.operations import UNKNOWN, Several, several
+from jobsubmit.check.program.operations import BINARY, UNKNOWN, Several, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
@@ -82,6 +84,7 @@ _OF_CODE = (
     *(check_unused_parameters, check_saving, check_races, check_reduced, check_conditions, check_scaling),
 )
 _COMMENT = re.compile(r"\s*#")
+_SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # `pip install -e .` in the setup, or a line `-e .` of the requirements.
 _INSTALLS_CODE = re.compile(
@@ -217,7 +220,30 @@ def _expanded(word: str, job: LaunchPlan) -> str:
         contract.NPROC_PER_NODE: str(job.nproc_per_node or _SOME),
         **dict(job.env),
     }
+    word = _SUM.sub(lambda found: _computed(found[1], known) or found[0], word)
     return _VARIABLE.sub(lambda found: known.get(found[1] or found[2], found[0]), word)
+
+
+def _computed(text: str, known: Mapping[str, str]) -> str:
+    """Return the value of a shell's arithmetic, such as `NODE_RANK * 8`; empty if it is not known."""
+    numbers = re.sub(r"\$?\{?\b([A-Za-z_]\w*)\}?", lambda found: known.get(found[1], "?"), text)
+    if not re.fullmatch(r"[\d\s+*/()-]+", numbers):
+        return ""
+    with suppress(SyntaxError, ValueError, ArithmeticError):
+        tree = ast.parse(numbers.strip().replace("/", "//"), mode="eval")
+        return str(_result_of(tree.body))
+    return ""
+
+
+def _result_of(node: ast.expr) -> int:
+    """Return the result of an arithmetic expression; raise ValueError for anything else."""
+    if isinstance(node, ast.BinOp) and type(node.op) in BINARY:
+        return int(BINARY[type(node.op)](_result_of(node.left), _result_of(node.right)))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_result_of(node.operand)
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    raise ValueError(ast.dump(node))
 
 
 def _file_of(launch: Launch, bundle: Bundle) -> str:

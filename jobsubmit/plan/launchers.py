@@ -26,6 +26,7 @@ _PREPARES = re.compile(
     rf"|export\s+{_HARMLESS}|{_HARMLESS}(?:[^\s\"']*|\"[^\"]*\"|'[^']*'|\$\(\([^()]*\)\))$"
 )
 _ARRAY = re.compile(r"^(\w+)=\(([^()]*)\)\s*$", re.MULTILINE)  # ARGS=(--a 1 --b 2)
+_REST = re.compile(r"\$@|\$\{@(?::([1-9]))?\}")  # "${@:2}": from the second argument on
 _SUM = re.compile(r"\$\(\([^()]*\)\)")
 _OUTPUT = re.compile(r"\$\((?!\()[^()]*\)")
 _SETS = re.compile(r"(?:export\s+|local\s+)?([A-Za-z_]\w*)=(?:([^\s\"'$`()]*)|\"([^\"$`]*)\"|'([^']*)')$")
@@ -169,7 +170,10 @@ def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
     known = {f"${name}": word for name, word in (*variables.items(), *((str(n), word) for n, word in values.items()))}
     given: list[str] = []
     for word in words:
-        given += rest if word == "$@" else [known.get(re.sub(r"[{}]", "", word), word)]
+        if part := _REST.fullmatch(word):
+            given += rest[int(part[1] or 1) - 1 :]
+        else:
+            given.append(known.get(re.sub(r"[{}]", "", word), word))
     return given
 
 

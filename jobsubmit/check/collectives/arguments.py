@@ -237,12 +237,24 @@ def _other_roots(code: Code, module: Module, call: ast.Call, name: str) -> Itera
     value = code.values.of(root, module) if root is not None and is_of_all else UNKNOWN
     is_own = root is not None and name.startswith("broadcast") and _is_own_rank(code, root, module)
     is_own = (is_own or _is_rank_of_environment(code, root, module)) and is_for_all(code, call, module)
-    if root is not None and (isinstance(value, Several) or is_own):
+    if root is not None and (isinstance(value, Several) or is_own) and not _is_in_turn(call, root, module):
         text = f"{ast.unparse(root)} differs between the processes: all of them must name the same rank in {name}()"
         yield _finding(code, module, call, "other-roots", text, "name one rank, such as 0")
     elif is_count(value) and code.world_size and value >= code.world_size:
         text = f"{name}() names rank {value}, but the last one of this job is {code.world_size - 1}"
         yield _finding(code, module, call, "other-roots", text, "name a rank of the job, such as 0")
+
+
+def _is_in_turn(call: ast.Call, root: ast.expr, module: Module) -> bool:
+    """Return whether a call is for the turn of its own rank: `reduce(x, rank) if i == rank else reduce(y, i)`."""
+    tests = (above.test for above in module.above(call) if isinstance(above, (ast.If, ast.IfExp)))
+    return any(
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], (ast.Eq, ast.NotEq))
+        and ast.unparse(root) in (ast.unparse(test.left), ast.unparse(test.comparators[0]))
+        and not any(isinstance(side, ast.Constant) for side in (test.left, test.comparators[0]))
+        for test in tests
+    )
 
 
 def _foreign_root(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:

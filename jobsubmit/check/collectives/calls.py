@@ -200,10 +200,19 @@ def has_counterpart(
     for node in ast.walk(scope):
         if not isinstance(node, ast.If) or node.body is own or inside & set(module.above(node)):
             continue
-        if zero_side(node.test, finder.code, module) is not True and mentions_rank(node.test):
+        if _is_for_others(finder.code, node.test, module):
             if any(_kind(one.name) == _kind(found.name) for one in finder.collectives(node.body, module)):
                 return True
     return False
+
+
+def _is_for_others(code: Code, test: ast.expr, module: Module) -> bool:
+    """Return whether a condition may hold on other ranks than 0: `rank > 0`, `not is_leader and size > 1`."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        sides = [zero_side(item, code, module) for item in test.values]
+        return True not in sides and (False in sides or mentions_rank(test))
+    side = zero_side(test, code, module)
+    return side is False or (side is None and mentions_rank(test))
 
 
 def _kind(name: str) -> str:

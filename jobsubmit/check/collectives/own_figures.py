@@ -151,8 +151,9 @@ def _object_of(node: ast.expr) -> ast.expr:
 
 def _averages(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a call averages, by its name."""
-    name = spelled(call.func).rpartition(".")[2] or code.program.name_of(call.func, module)
-    return _AVERAGES.search(name.lower()) is not None
+    whole = code.program.name_of(call.func, module)
+    name = spelled(call.func).rpartition(".")[2] or whole
+    return _AVERAGES.search(name.lower()) is not None and not whole.startswith(("numpy.", "statistics."))
 
 
 def _calls_in(scope: ast.AST | None, module: Module) -> Iterator[ast.Call]:

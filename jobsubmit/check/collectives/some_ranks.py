@@ -9,6 +9,7 @@ from typing import TypeGuard
 
 from jobsubmit.check.code import ACCELERATOR, Code, trains
 from jobsubmit.check.collectives.calls import Collective, CollectiveFinder, has_counterpart
+from jobsubmit.check.collectives.own_figures import is_own_figure
 from jobsubmit.check.collectives.rank_conditions import (
     after,
     is_empty_for_others,
@@ -32,6 +33,7 @@ _OWN_LOSS = re.compile(
 )
 _LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
+_STOPS_EARLY = re.compile(r"early_?stop|(?:^|\.)stopper$", re.IGNORECASE)
 _DEEPEST = 3
 
 
@@ -45,6 +47,7 @@ def check_some_ranks(code: Code) -> Iterator[Finding]:
     yield from _exited_by_one(finder)
     yield from _skipped_by_some(finder)
     yield from _left_by_clock(finder)
+    yield from _stopped_by_own_figure(finder)
     yield from _in_order_of_a_set(finder)
 
 
@@ -336,6 +339,32 @@ def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:
                 f"each rank leaves this loop by its own clock (`{ast.unparse(node.test)}`): a rank that does one step "
                 "more waits for the others, and the job would hang",
                 "let rank 0 decide for all: broadcast the decision, and leave the loop on every rank",
+            )
+            return
+
+
+def _stopped_by_own_figure(finder: CollectiveFinder) -> Iterator[Finding]:
+    """Yield a warning where early stopping decides by what one rank has seen: the ranks leave in different epochs."""
+    for module, call, _ in finder.code.reached.calls:
+        loop = next(
+            (above for above in module.above(call) if isinstance(above, (ast.For, ast.While, *FUNCTIONS))), None
+        )
+        name = spelled(call.func).removesuffix(".step")
+        if not call.args or not isinstance(loop, (ast.For, ast.While)) or not _STOPS_EARLY.search(name):
+            continue
+        leaves_loop = any(
+            isinstance(inner, (ast.Break, ast.Return))
+            and any(isinstance(above, ast.If) and name in ast.unparse(above.test) for above in module.above(inner))
+            for inner in ast.walk(loop)
+        )
+        if leaves_loop and is_own_figure(finder, call.args[0], module) and _synchronizes(finder, loop, module):
+            yield Finding(
+                "warning",
+                "left-by-one",
+                module.where(call),
+                f"each rank gives {name}() a figure of its own data: one rank would leave this loop before the others, "
+                "and the job would hang",
+                "average the figure over all ranks first: all_reduce()",
             )
             return
 

@@ -183,10 +183,17 @@ def _loaded(code: Code) -> Iterator[_State]:
     for module, call, _ in code.reached.calls:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "load_state_dict" or len(call.args) != 1:
             continue
-        key = _key_read(call.args[0], module) if argument(call, "strict") is None else None
+        is_resumed = argument(call, "strict") is None and not _is_for_pretrained(call, module)
+        key = _key_read(call.args[0], module) if is_resumed else None
         found = is_wrapped(code, call.func.value, module) if key is not None else None
         if key is not None and found is not None:
             yield _State(key, found, call, module)
+
+
+def _is_for_pretrained(call: ast.Call, module: Module) -> bool:
+    """Return whether a condition has a state loaded that was trained elsewhere: `if pretrained:`."""
+    tests = (above.test for above in module.above(call) if isinstance(above, ast.If))
+    return any("pretrained" in ast.unparse(test) for test in tests)
 
 
 def _key_read(given: ast.expr, module: Module) -> str | None:

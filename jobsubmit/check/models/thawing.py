@@ -11,7 +11,7 @@ from jobsubmit.check.models.wrapper import Wrapped
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
 _COUNTER = re.compile(r"(?:current_|global_)?(?:epoch|step|iteration|it)")
@@ -20,7 +20,11 @@ _FREEZES = re.compile(r"requires_grad = False|requires_grad_\(False\)")
 
 def thawed_later(code: Code, one: Wrapped) -> Iterator[Finding]:
     """Yield a warning where parameters are unfrozen after the wrapper has listed those to synchronize."""
-    nodes = [node for node in ast.walk(one.scope) if isinstance(node, (ast.Assign, ast.Call))]
+    nodes = [
+        node
+        for node in ast.walk(one.scope)
+        if isinstance(node, (ast.Assign, ast.Call)) and not _is_of_other_model(node, one)
+    ]
     own = [(node, value) for node in nodes if (value := _sets_gradient(code, node, one.module)) is not None]
     given = [(node, value) for node in nodes for value in _set_by_function(code, node, one)]
     frozen = [node for node, value in own if value is not True and node.lineno < one.call.lineno]
@@ -31,6 +35,25 @@ def thawed_later(code: Code, one: Wrapped) -> Iterator[Finding]:
     frozen += [node for node, value in given if value is UNKNOWN and node.lineno < one.call.lineno]
     if thawed and (frozen or _freezes_by_call(code, one)):
         yield _thawed(one.module, thawed[0])
+
+
+def _is_of_other_model(node: ast.Assign | ast.Call, one: Wrapped) -> bool:
+    """Return whether a loop around a node goes through the parameters of another model: `teacher.parameters()`."""
+    loops = (above.iter for above in one.module.above(node) if isinstance(above, ast.For))
+    owners = (
+        loop.func.value
+        for loop in loops
+        if isinstance(loop, ast.Call) and isinstance(loop.func, ast.Attribute) and "parameters" in loop.func.attr
+    )
+    return any(isinstance(owner, ast.Name) and not _is_part(owner, one) for owner in owners)
+
+
+def _is_part(owner: ast.Name, one: Wrapped) -> bool:
+    """Return whether a variable is the model, or set to a part of it or to what a call makes of it."""
+    stores = one.module.stores.get((one.module.scope_of(owner), owner.id), ())
+    values = [assigned_to(store, one.module) for store in stores if store.id not in (one.model.id, one.wrapper)]
+    made_of = [part for value in values if value is not None for part in (value, *getattr(value, "args", ()))]
+    return not values or any(_is_model(part, one) for part in made_of)
 
 
 def thawed_in_loop(code: Code) -> Iterator[Finding]:
@@ -121,13 +144,15 @@ def thawed_inside(code: Code) -> Iterator[Finding]:
     ]
     if not code.wraps_models or all(value is True for _, _, value in set_to):
         return
-    frozen = {_part(node, module) for module, node, value in set_to if value is False} - {""}
+    frozen = {(_part(node, module), module.scope_of(node)) for module, node, value in set_to if value is False}
     for module, node, value in set_to:
         scope = module.scope_of(node)
         wraps_again = any(
             isinstance(one, ast.Call) and is_ddp(code.program.name_of(one.func, module)) for one in ast.walk(scope)
         )
-        is_late = _is_at_a_step(node, module) and _part(node, module) in frozen
+        # What the same function freezes and unfreezes, it does in each step, as for the two models of a GAN.
+        elsewhere = {part for part, where in frozen if where is not scope} - {""}
+        is_late = _is_at_a_step(node, module) and _part(node, module) in elsewhere
         if value is True and not wraps_again and (is_late or ".module" in _owner(node, module)):
             yield _thawed(module, node)
 
