@@ -78,6 +78,7 @@ _STARTERS = frozenset(
     ]
 )
 
+_INIT_OF_DEEPSPEED = "deepspeed.init_distributed"
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 
 
@@ -217,6 +218,9 @@ class Code:
     def is_on_nccl_only(self) -> bool:
         """Return whether NCCL is surely the only backend, and nothing is placed on GPUs by default."""
         backends = {self.values.of(argument(call, "backend", 0), module) for module, call in self.calls(INIT)}
+        for module, call in self.calls(_INIT_OF_DEEPSPEED):
+            given = argument(call, "dist_backend", 0)
+            backends.add("nccl" if given is None else self.values.of(given, module))  # its default on GPUs
         return backends == {"nccl"} and not self.places_by_default
 
     @cached_property

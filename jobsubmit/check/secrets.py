@@ -79,13 +79,20 @@ RULES = (
     Rule("a kubeconfig key", rb"client-key-data:\s*[A-Za-z0-9+/=]{20,}"),
     Rule("a kubeconfig token", rb"id-token:\s*[A-Za-z0-9._-]{20,}"),
     Rule("a kubeconfig token", rb"refresh-token:\s*[A-Za-z0-9._-]{20,}"),
-    Rule("a Weights & Biases key", b"wandb_api_key" + _ASSIGNED + rb"[0-9a-z_]{40}", is_lower=True),
+    *(
+        Rule("a Weights & Biases key", b"wandb_" + name + _ASSIGNED + rb"[0-9a-z_]{40}", is_lower=True)
+        for name in (b"api_key", b"key", b"token")
+    ),
     Rule("a Weights & Biases key", rb"wandb\.login\(key=[\"'][0-9a-z_]{40}"),
     Rule("a password in a URL", rb"://[^\s:/@\"'$<{]+:[^\s:/@\"'$<{]{6,}@[\w.-]+"),
     Rule("a .netrc password", rb"machine[ \t]+\S+\s+login\s+\S+\s+password\s+\S{6,}"),
     *(
         Rule("a key or password", name + rb"[\"'\])]*\s*[:=]\s*[\"']" + _MIXED + rb"[\"']", is_lower=True)
         for name in _PASSWORD_NAMES
+    ),
+    *(
+        Rule("a key or password", name + _ASSIGNED + rb"[0-9a-f]{32,}(?![0-9a-z])", is_lower=True)
+        for name in (b"api_key", b"apikey", b"auth_token", b"access_token")
     ),
 )
 _DOTENV = Rule(

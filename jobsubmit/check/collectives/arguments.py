@@ -172,9 +172,16 @@ def _is_always_on_cpu(code: Code, node: ast.expr, module: Module, known: frozens
 
 
 def _only_value(code: Code, field: ast.Attribute, module: Module) -> ast.expr | None:
-    """Return what a field of a class without a base is set to in its methods, if that happens in one place."""
+    """Return what a field of a class without a base is set to in its methods, if that happens in one place.
+
+    What is added to it keeps it where it is.
+    """
     owner = class_around(field, module)
-    stores = code.program.attribute_stores.get(field.attr, ())
+    stores = [
+        (home, store)
+        for home, store in code.program.attribute_stores.get(field.attr, ())
+        if not isinstance(home.parents.get(store), ast.AugAssign)
+    ]
     if owner is None or owner.bases or spelled(field.value) != "self" or len(stores) != 1:
         return None
     home, store = stores[0]

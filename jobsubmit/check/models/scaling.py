@@ -22,9 +22,8 @@ def check_scaling(code: Code) -> Iterator[Finding]:
     scalers = [(module, call) for module, call in code.calls(*_SCALERS)]
     if not scalers or code.has_framework or any(_is_off(code, call, module) is True for module, call in scalers):
         return
-    is_on = all(_is_off(code, call, module) is False for module, call in scalers)
     for module, call in _clips(code):
-        if _is_still_scaled(code, call, module) and (is_on or _is_unscaled_later(call, module)):
+        if _is_still_scaled(code, call, module):
             yield Finding(
                 "warning",
                 "clipped-scaled",
@@ -74,12 +73,6 @@ def _is_off(code: Code, call: ast.Call, module: Module) -> bool | None:
     enabled = argument(call, "enabled")
     value = True if enabled is None else code.values.of(enabled, module)
     return not value if isinstance(value, bool) else None
-
-
-def _is_unscaled_later(clip: ast.Call, module: Module) -> bool:
-    """Return whether the function divides by the scale, but after the limit."""
-    calls = (node for node in ast.walk(module.scope_of(clip)) if isinstance(node, ast.Call))
-    return any(_is_method(call, "unscale_") and call.lineno > clip.lineno for call in calls)
 
 
 def _is_method(call: ast.Call, name: str) -> bool:
