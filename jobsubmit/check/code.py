@@ -48,7 +48,12 @@ _OF_LAYERS: Mapping[str, frozenset[str]] = {
     "accelerate": frozenset(["Accelerator", "AcceleratorState", "PartialState", "dispatch_model", "notebook_launcher"]),
     "detectron2": frozenset(["DefaultTrainer", "create_ddp_model", "launch"]),
     "fairscale": frozenset(["FullyShardedDataParallel", "OSS", "ShardedDataParallel"]),
+    **dict.fromkeys(
+        ("lightning", "pytorch_lightning", "lightning_fabric"),
+        frozenset(["Trainer", "Fabric", "LightningLite", "LightningCLI"]),
+    ),
     "mmcv": frozenset(["MMDistributedDataParallel", "EpochBasedRunner", "build_runner", "init_dist"]),
+    "mmengine": frozenset(["MMDistributedDataParallel", "Runner", "init_dist"]),
 }
 INIT = "torch.distributed.init_process_group"
 ACCELERATOR = "accelerate.Accelerator"

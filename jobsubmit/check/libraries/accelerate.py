@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from jobsubmit.check.code import ACCELERATOR, Code
+from jobsubmit.check.code import ACCELERATOR, Code, trains
 from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import keywords_of, last_value, origins
 from jobsubmit.check.program.calls import hides_arguments
@@ -25,6 +25,7 @@ _STEPS = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "deepsp
 _OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
 _OF_VALIDATION = re.compile(r"val|test|eval|dev")
 _MOVES = re.compile(r"\.to\(|\.cuda\(|to_device|device")
+_WITHOUT_GRADIENTS = re.compile(r"no_grad|inference_mode|eval|val|test|sample|generate|log|main_process|== 0")
 _SHOWS = ("tqdm", "trange", "track", "progress_bar", "enumerate", "iter")
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample|cache|latent")
 
@@ -37,6 +38,7 @@ def check_accelerate(code: Code) -> Iterator[Finding]:
     yield from _never_accumulated(code)
     if code.facts.has_launcher and code.is_parallel:
         yield from _asked_of_wrapper(code)
+        yield from _trains_unwrapped(code)
 
 
 def _not_prepared(code: Code) -> Iterator[Finding]:
@@ -240,6 +242,40 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
             f"use accelerator.unwrap_model({node.value.id}).{node.attr}",
         )
         return
+
+
+def _trains_unwrapped(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a step that calls what `unwrap_model` returned: nothing averages its gradients."""
+    for module, call, _ in code.reached.calls if "unwrap_model" in code.names else ():
+        made = last_value(call.func, module) if isinstance(call.func, ast.Name) and call.args else None
+        if not isinstance(made, ast.Call) or not spelled(made.func).endswith("unwrap_model") or not made.args:
+            continue
+        around = "\n".join(_conditions(call, module))
+        block = next((above for above in module.above(call) if isinstance(above, (ast.If, ast.For, ast.While))), call)
+        uses_wrapper = any(
+            isinstance(one, ast.Call) and ast.unparse(one.func) == ast.unparse(made.args[0])
+            for statement in (block.body if isinstance(block, ast.If) else [block])
+            for one in ast.walk(statement)
+        )
+        if trains(module.scope_of(call)) and not uses_wrapper and not _WITHOUT_GRADIENTS.search(around):
+            yield Finding(
+                "warning",
+                "bypassed",
+                module.where(call),
+                f"{spelled(call.func)} is the model inside the wrapper: the gradients are not averaged, and each "
+                "process trains a model of its own",
+                f"call {ast.unparse(made.args[0])}",
+            )
+            return
+
+
+def _conditions(node: ast.AST, module: Module) -> Iterator[str]:
+    """Yield the conditions and the contexts that a node is in."""
+    for above in module.above(node):
+        if isinstance(above, ast.If):
+            yield ast.unparse(above.test)
+        elif isinstance(above, ast.With):
+            yield from (ast.unparse(item.context_expr) for item in above.items)
 
 
 def _is_prepared_model(store: ast.Name, module: Module) -> bool:

@@ -118,6 +118,65 @@ def never_called(code: Code) -> Iterator[Finding]:
             return
 
 
+def kept_aside(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a wrapper that nothing calls or gets, while training uses the model beside it.
+
+    `self.ddp_model = DDP(self.model)`, and the loss is computed with `self.model`.
+    """
+    for module, call, name in code.reached.calls:
+        statement = module.parents.get(call)
+        kept = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        model = argument(call, "module", 0)
+        if not is_ddp(name) or not isinstance(kept, (ast.Name, ast.Attribute)) or not spelled(kept):
+            continue
+        if not isinstance(model, (ast.Name, ast.Attribute)) or spelled(kept) == spelled(model):
+            continue
+        uses = [(home, node) for home, node in _uses_of(code, kept, module) if code.reached.of(node, home)]
+        if not uses or any(not _is_of_parts(home, node) for home, node in uses):
+            continue
+        for home, node in _uses_of(code, model, module):
+            if node is not model and _is_trained(code, node, home):
+                yield Finding(
+                    "warning",
+                    "bypassed",
+                    home.where(node),
+                    f"this uses {spelled(model)}, and nothing calls the wrapper around it, {spelled(kept)} "
+                    f"({module.where(call)}): the gradients are not averaged, and each process trains a model of its "
+                    "own",
+                    f"use {spelled(kept)}",
+                )
+                return
+
+
+def _uses_of(
+    code: Code, target: ast.Name | ast.Attribute, module: Module
+) -> Iterator[tuple[Module, ast.Name | ast.Attribute]]:
+    """Yield where a field of a class, or a variable of a function, is read."""
+    if isinstance(target, ast.Attribute):
+        owner = class_around(target, module)
+        for home, read in _loads(code, target.attr):
+            if spelled(read.value) != "self" or class_around(read, home) is owner:
+                yield home, read
+        return
+    for node in ast.walk(module.scope_of(target)):
+        if isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load):
+            yield module, node
+
+
+def _is_of_parts(module: Module, node: ast.AST) -> bool:
+    """Return whether a use of a wrapper is one of its parts, and no call of it: `.parameters()`, `.no_sync()`."""
+    above = module.parents.get(node)
+    return isinstance(above, ast.Attribute) and above.attr not in ("forward", "__call__", "join", "module")
+
+
+def _is_trained(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether a use of a model, which is called or given to something, is in a function that trains."""
+    above = module.parents.get(node)
+    is_given = isinstance(above, ast.Call) and (above.func is node or node in above.args)
+    scope = module.scope_of(node)
+    return is_given and trains(scope) and bool(code.reached.of(node, module)) and _may_train(scope)
+
+
 def _loads(code: Code, attribute: str) -> Iterator[tuple[Module, ast.Attribute]]:
     for module, node in code.program.of(ast.Attribute):
         if node.attr == attribute and isinstance(node.ctx, ast.Load):
