@@ -57,6 +57,7 @@ _OF_LAYERS: Mapping[str, frozenset[str]] = {
 }
 INIT = "torch.distributed.init_process_group"
 ACCELERATOR = "accelerate.Accelerator"
+LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 INIT_RPC = "torch.distributed.rpc.init_rpc"
 FSDP = "FullyShardedDataParallel"
 SHARDS = ("fully_shard", FSDP)

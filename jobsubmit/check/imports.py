@@ -63,6 +63,7 @@ _BROUGHT_BY = {
     "pandas": ("datasets", "seaborn", "statsmodels", "ogb", "plotly", "xarray", "open3d", "ultralytics", "evaluate"),
     "matplotlib": ("seaborn", "pycocotools", "scikit_plot", "open3d", "ultralytics", "pyquaternion", "nuscenes_devkit"),
     "numba": ("librosa", "umap_learn", "resampy", "openai_whisper"),
+    "torchmetrics": ("lightning", "pytorch_lightning"),
     "joblib": ("scikit_learn", "librosa", "sacremoses"),
 }
 # Modules that come with other packages, or are part of what a node has for PyTorch.
@@ -72,7 +73,7 @@ _COME_ALONG = frozenset(
         *("flash_attn", "torch_npu", "torch_xla", "pynvml", "mpi4py", "horovod", "cupy", "nvidia"),
         *("numpy", "PIL", "networkx", "sympy"),
         *("yaml", "tqdm", "requests", "packaging", "filelock", "fsspec", "regex", "psutil", "click", "six"),
-        *("tokenizers", "huggingface_hub", "safetensors", "omegaconf", "torchmetrics", "lightning_utilities"),
+        *("tokenizers", "huggingface_hub", "safetensors", "omegaconf", "lightning_utilities"),
         *("jinja2", "typing_extensions", "setuptools", "pkg_resources", "google", "grpc", "attr"),
         *("soundfile", "dill", "multiprocess", "aiohttp", "urllib3", "certifi", "markdown", "werkzeug", "pydantic"),
     ]

@@ -191,10 +191,9 @@ def _python_path(job: LaunchPlan, read: Callable[[str], str]) -> tuple[str, ...]
     given = [dict(job.env).get("PYTHONPATH")]
     given += re.findall(r"\bPYTHONPATH=[\"']?([^\s;\"']+)", shell_text(job.command or (), read)[0])
     places = [place for text in given if text is not None for place in text.split(":")]
-    here = ("", ".", "$PWD", "${PWD}", "$(pwd)")
-    return tuple(
-        "" if place in here else f"{place.strip('./')}/" for place in places if place in here or "$" not in place
-    )
+    relative = [re.sub(r"^(?:\$PWD|\$\{PWD\}|\$\(pwd\))(?=/|$)", ".", place) for place in places]
+    folders = [posixpath.normpath(place or ".") for place in relative if "$" not in place]
+    return tuple("" if folder == "." else f"{folder.strip('./')}/" for folder in folders)
 
 
 def _declared_words(job: LaunchPlan, source: str) -> tuple[Word, ...]:

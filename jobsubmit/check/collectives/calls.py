@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
+from jobsubmit.check.origins import set_to
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Function, Module, own_method
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.variables import assigned_to, parameters
 
 _NAMES = frozenset(
     [
@@ -113,7 +114,7 @@ class CollectiveFinder:
         owner, _, last = name.rpartition(".")
         if last in _NAMES and f"{owner}." in _PACKAGES:
             group = argument(call, "group")
-            is_of_all = (group is None or self.code.values.of(group, module) is None) and not hides_arguments(call)
+            is_of_all = (group is None or self._is_of_all(group, module)) and not hides_arguments(call)
             return last if is_of_all and len(call.args) <= _PLAIN_ARGUMENTS.get(last, 2) else ""
         if is_ddp(name) or name in _CHECKPOINTS:
             is_of_some = argument(call, "process_group") or argument(call, "no_dist")
@@ -122,9 +123,29 @@ class CollectiveFinder:
             return last
         return self._name_of_method(call, module) if isinstance(call.func, ast.Attribute) else ""
 
+    def _is_of_all(self, group: ast.expr, module: Module) -> bool:
+        """Return whether a group is that of all processes: None, or made by `new_group()` without a list of ranks."""
+        if self.code.values.of(group, module) is None:
+            return True
+        made = [one for _, one in set_to(self.code, group, module)] if isinstance(group, ast.Attribute) else []
+        if isinstance(group, ast.Name):
+            scope = module.scope_of(group)
+            own = scope if (scope, group.id) in module.own_stores else module.tree
+            made = [assigned_to(store, module) for store in module.own_stores.get((own, group.id), ())]
+        calls = [one for one in made if not isinstance(one, ast.Constant)]
+        return bool(calls) and all(
+            isinstance(one, ast.Call)
+            and self.code.program.name_of(one.func, module) == "torch.distributed.new_group"
+            and argument(one, "ranks", 0) is None
+            and not hides_arguments(one)
+            for one in calls
+        )
+
     def _name_of_method(self, call: ast.Call, module: Module) -> str:
         target = call.func
         assert isinstance(target, ast.Attribute)
+        if target.attr == "full_tensor" and self.code.program.imports("torch.distributed"):
+            return target.attr  # of a DTensor, which all processes have parts of
         if target.attr == "state_dict" and any(map(_gathers_state, module.above(call))):
             return target.attr
         owner = ast.unparse(target.value)
@@ -197,13 +218,21 @@ def has_counterpart(
 ) -> bool:
     """Return whether the other ranks come to the same collective in a branch of their own in the same function."""
     inside = set(own)
+    above = module.parents.get(own[0]) if own else None
+    is_local = _names_local_rank(above.test) if isinstance(above, ast.If) else None
     for node in ast.walk(scope):
         if not isinstance(node, ast.If) or node.body is own or inside & set(module.above(node)):
             continue
+        if is_local is not None and finder.code.facts.nodes > 1 and _names_local_rank(node.test) is not is_local:
+            continue  # on the other nodes, there is one rank that no branch is for
         if _is_for_others(finder.code, node.test, module):
             if any(_kind(one.name) == _kind(found.name) for one in finder.collectives(node.body, module)):
                 return True
     return False
+
+
+def _names_local_rank(test: ast.expr) -> bool:
+    return "local_rank" in ast.unparse(test).lower()
 
 
 def _is_for_others(code: Code, test: ast.expr, module: Module) -> bool:

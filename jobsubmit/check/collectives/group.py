@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.order import Place, by_scope, leading_to, position
-from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
@@ -25,8 +25,8 @@ def check_group(code: Code) -> Iterator[Finding]:
     """Yield an error where a process group is used before it is made, or made again; a hint if none destroys it."""
     yield from _destroy(code)
     inits = {call for _, call in code.calls(INIT)} or {call for _, call in code.calls(*_MESHES)}
-    if code.has_framework or not inits:
-        return
+    if not inits or (code.has_framework and not any(code.calls(INIT, least=Reach.SURELY))):
+        return  # a framework may make it
     needing = {call for _, call, name in code.reached.calls if _needs_group(call, name)}
     sure = [(module, call) for module, call, _ in code.reached.calls if code.reached.is_sure(call, module)]
     for calls in by_scope(sure):

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.collectives.calls import CollectiveFinder
-from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import parts_returned
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled

@@ -8,7 +8,7 @@ import re
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import EXITS, Module, spelled
+from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, returned_values, spelled
 from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.variables import parameters, values_of_field
 
@@ -69,10 +69,30 @@ def _values_of(field: str, code: Code) -> list[tuple[Module, ast.expr | None]]:
 
 def _side_of_object(node: ast.expr, op: ast.cmpop, code: Code, module: Module) -> bool | None:
     """Return the same for an object that only some ranks have: `saver = Saver() if rank == 0 else None`."""
-    made = code.values.assigned(node, module) if isinstance(node, ast.Name) else None
-    has_none = isinstance(made, ast.IfExp) and isinstance(made.orelse, ast.Constant) and made.orelse.value is None
-    side = zero_side(made, code, module, _DEEPEST) if made is not None and has_none else None
+    sides = [_side_of_made(value, code, home, 0) for home, value in _made_of(node, code, module)]
+    side = sides[0] if sides and all(one is sides[0] for one in sides) else None
     return side if side is None or isinstance(op, ast.IsNot) else not side
+
+
+def _made_of(node: ast.expr, code: Code, module: Module) -> list[tuple[Module, ast.expr | None]]:
+    """Return what a variable or a field is set to, where that is not None."""
+    if isinstance(node, ast.Name):
+        return [(module, code.values.assigned(node, module))]
+    values = _values_of(node.attr, code) if isinstance(node, ast.Attribute) else []
+    return [(home, one) for home, one in values if not (isinstance(one, ast.Constant) and one.value is None)]
+
+
+def _side_of_made(made: ast.expr | None, code: Code, module: Module, depth: int) -> bool | None:
+    """Return the same for what makes an object on some ranks, and None on others, also in a function."""
+    if isinstance(made, ast.IfExp) and isinstance(made.orelse, ast.Constant) and made.orelse.value is None:
+        return zero_side(made.test, code, module, _DEEPEST)
+    if isinstance(made, ast.Name) and depth:
+        return _side_of_made(code.values.assigned(made, module), code, module, depth + 1) if depth < _DEEPEST else None
+    found = code.program.called(made, module) if isinstance(made, ast.Call) and depth < _DEEPEST else None
+    if found is None or not isinstance(found[1], FUNCTIONS):
+        return None
+    sides = {_side_of_made(one, code, found[0], depth + 1) for one in returned_values(found[1])}
+    return sides.pop() if len(sides) == 1 else None
 
 
 def _answered(node: ast.Call | ast.Attribute, code: Code, module: Module, depth: int) -> bool | None:

@@ -462,6 +462,17 @@ def _trains_inside(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
         return True
     for call in (one for one in ast.walk(node) if isinstance(one, ast.Call)) if depth < _DEEPEST else ():
         found = code.program.called(call, module)
-        if found is not None and found[1] is not node and _trains_inside(code, found[1], found[0], depth + 1):
+        methods = code.program.methods.get(call.func.attr, ()) if isinstance(call.func, ast.Attribute) else ()
+        called = [found] if found is not None else [(home, method) for home, _, method in methods]
+        if called and all(one is not node and _trains_inside(code, one, home, depth + 1) for home, one in called):
+            return True
+        if found is None and _scales_loss(code, call):
             return True
     return False
+
+
+def _scales_loss(code: Code, call: ast.Call) -> bool:
+    """Return whether a call is that of an object that computes gradients of a loss: `loss_scaler(loss, optimizer)`."""
+    is_given = any("loss" in spelled(given) for given in call.args[:1])
+    calls = [method for _, _, method in code.program.methods.get("__call__", ())]
+    return is_given and "scaler" in spelled(call.func) and any(map(trains, calls))

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from jobsubmit.check.code import ACCELERATOR, Code, trains
-from jobsubmit.check.loading.sampler import LOADERS
+from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, trains
 from jobsubmit.check.origins import keywords_of, last_value, origins
 from jobsubmit.check.program.calls import hides_arguments
 from jobsubmit.check.program.module import Module, spelled

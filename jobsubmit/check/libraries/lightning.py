@@ -13,9 +13,9 @@ from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.module import spelled
 from jobsubmit.common.finding import Finding
 
-_TRAINERS = tuple(
-    f"{package}.Trainer"
-    for package in ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.pytorch.trainer")
+_TRAINERS = (
+    *("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer"),
+    *("lightning.pytorch.trainer.Trainer", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"),
 )
 _DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
 _DATA_MODULES = ("LightningDataModule", "LightningModule")

@@ -6,10 +6,9 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.collectives.calls import BARRIERS, CollectiveFinder
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
-from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method, returned_values, spelled

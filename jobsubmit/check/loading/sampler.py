@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.code import LOADERS, Code, is_count
 from jobsubmit.check.origins import is_seed_of_rank, origins
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.functions import value_in_each_call
@@ -16,7 +16,6 @@ from jobsubmit.common.finding import Finding
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
 _IS_PART_OF_VALIDATION = re.compile(r"subset\((?:\w+\.)*(?:val|test|eval|dev)")
 _SAMPLER, _BATCH_SAMPLER = 3, 4  # the positions of the arguments of DataLoader
-LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 # Words of programs that give each process its own part in another way.
 _PARTS = frozenset(
     [

@@ -10,6 +10,8 @@ from itertools import pairwise
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
+from jobsubmit.check.program.objects import given_to_fields
+from jobsubmit.check.program.registries import Registered
 from jobsubmit.common.finding import Finding
 
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad_norm")
@@ -22,8 +24,9 @@ def check_scaling(code: Code) -> Iterator[Finding]:
     scalers = [(module, call) for module, call in code.calls(*_SCALERS)]
     if not scalers or code.has_framework or any(_is_off(code, call, module) is True for module, call in scalers):
         return
+    is_on = all(_is_off(code, call, module) is False or _is_set(code, call, module) for module, call in scalers)
     for module, call in _clips(code):
-        if _is_still_scaled(code, call, module):
+        if _is_still_scaled(code, call, module) and (is_on or _is_unscaled_later(call, module)):
             yield Finding(
                 "warning",
                 "clipped-scaled",
@@ -73,6 +76,24 @@ def _is_off(code: Code, call: ast.Call, module: Module) -> bool | None:
     enabled = argument(call, "enabled")
     value = True if enabled is None else code.values.of(enabled, module)
     return not value if isinstance(value, bool) else None
+
+
+def _is_set(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a setting has a scaler scale, by its default or in a configuration: `enabled=config.fp16`."""
+    enabled = argument(call, "enabled")
+    parts = list(ast.walk(enabled)) if enabled is not None else []
+    names = {node.attr for node in parts if isinstance(node, ast.Attribute)}
+    names |= {str(node.value).rpartition(".")[2] for node in parts if isinstance(node, ast.Constant)}
+    defaults = [one for name in names for _, one in given_to_fields(code.program).get(name, ())]
+    is_default = any(isinstance(one, ast.Constant) and one.value is True for one in defaults)
+    text = Registered(code.program, code.facts.argv).settings if names else ""
+    return is_default or any(re.search(rf"\b{re.escape(name)}[\"']?\s*[:=]\s*[Tt]rue\b", text) for name in names)
+
+
+def _is_unscaled_later(clip: ast.Call, module: Module) -> bool:
+    """Return whether the function divides by the scale, but after the limit."""
+    calls = (node for node in ast.walk(module.scope_of(clip)) if isinstance(node, ast.Call))
+    return any(_is_method(call, "unscale_") and call.lineno > clip.lineno for call in calls)
 
 
 def _is_method(call: ast.Call, name: str) -> bool:

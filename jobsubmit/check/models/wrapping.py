@@ -13,6 +13,7 @@ from jobsubmit.check.models.wrapper import Wrapped
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.objects import SAME_MODEL
 from jobsubmit.check.program.variables import is_load
 from jobsubmit.common.finding import Finding
 
@@ -45,6 +46,8 @@ def _wrapped(code: Code) -> Iterator[Wrapped]:
         if not is_ddp(name) or hides_arguments(call):
             continue
         model = argument(call, "module", 0)
+        while isinstance(model, ast.Call) and isinstance(model.func, ast.Attribute) and model.func.attr in SAME_MODEL:
+            model = model.func.value
         statement = module.parents.get(call)
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if isinstance(model, ast.Name):

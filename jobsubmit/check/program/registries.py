@@ -42,8 +42,13 @@ class Registered:
     @cached_property
     def _asked_for(self) -> frozenset[str]:
         """Return every word of the command line, and of the configurations that it leads to."""
-        texts = [*self.words, *(_text(self.program, path) for path in self._configurations())]
+        texts = [*self.words, *self.settings.splitlines()]
         return frozenset(word for text in texts for word in (text, *_WORD.findall(text)))
+
+    @cached_property
+    def settings(self) -> str:
+        """Return the text of the configurations that are asked for."""
+        return "\n".join(_text(self.program, path) for path in self._configurations())
 
     def _configurations(self) -> Iterable[str]:
         """Return the configurations that the words name, or else texts of the program, and those named in them."""
