@@ -290,7 +290,7 @@ class _Search:
             return True
         own = {top.lower(), _OTHER_NAMES.get(top, top).lower()}
         names -= _FALSE_FRIENDS.get(top, set())
-        return is_open or any(one in name or name in one for one in own for name in names if name)
+        return is_open or any(one in name or name in one.split("_") for one in own for name in names if name)
 
     def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding | _NotUploaded]:
         if module.name == MAIN and not module.home:

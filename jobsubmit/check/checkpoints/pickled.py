@@ -10,9 +10,10 @@ from jobsubmit.check.checkpoints.recovery import saving_calls
 from jobsubmit.check.code import Code
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value, origins, seen_through
-from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, returned_values, spelled
-from jobsubmit.check.program.objects import fields_of, is_torch_module
+from jobsubmit.check.program.objects import SAME_MODEL, fields_of, is_torch_module
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.check.program.yacs import MERGES
 from jobsubmit.common.finding import Finding
 
@@ -70,6 +71,12 @@ def _is_pinned(requirements: str) -> bool:
 
 def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tuple[Module, ast.expr, str]]:
     """Yield the objects in what is saved, with what they are and where."""
+    function = module.function_of(saved) if isinstance(saved, ast.Name) else None
+    if isinstance(saved, ast.Name) and function is not None and saved.id in parameters(function):
+        for home, call in code.program.calls_of.get(module.called_as(function), ()):
+            given = given_for(call, function, saved.id)
+            if code.reached.of(call, home) and given is not None and given is not saved:
+                yield from _objects(code, given, home)
     made = seen_through(saved, module)
     if isinstance(made, ast.Call) and (found := code.program.called(made, module)) is not None:
         returned = returned_values(found[1]) if isinstance(found[1], FUNCTIONS) else []
@@ -83,9 +90,23 @@ def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tup
     elif isinstance(saved, ast.Name) and is_wrapped(code, saved, module) is not None:
         yield module, saved, "the whole model"
     for value in values:
-        kind = _kind(code, value, module)
+        kind = "a whole model" if _is_whole_model(code, value, module) else _kind(code, value, module)
         if kind:
             yield module, value, kind
+
+
+def _is_whole_model(code: Code, value: ast.expr, module: Module) -> bool:
+    """Return whether a value is a model, or a copy of one: `deepcopy(model.module).half()`."""
+    while isinstance(value, ast.Call):
+        is_copy = spelled(value.func).rpartition(".")[2] == "deepcopy" and len(value.args) == 1
+        is_same = isinstance(value.func, ast.Attribute) and value.func.attr in SAME_MODEL
+        if not is_copy and not (is_same and isinstance(value.func, ast.Attribute)):
+            return False
+        value = value.args[0] if is_copy else value.func.value  # type: ignore[attr-defined] # it is an attribute
+    if isinstance(value, ast.IfExp):
+        return any(_is_whole_model(code, one, module) for one in (value.body, value.orelse))
+    is_model = isinstance(value, (ast.Name, ast.Attribute)) and spelled(value).rpartition(".")[2] != "args"
+    return is_model and is_wrapped(code, value, module) is not None
 
 
 def _kind(code: Code, value: ast.expr, module: Module) -> str:

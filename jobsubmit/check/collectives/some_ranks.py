@@ -463,12 +463,20 @@ def _trains_inside(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
     for call in (one for one in ast.walk(node) if isinstance(one, ast.Call)) if depth < _DEEPEST else ():
         found = code.program.called(call, module)
         methods = code.program.methods.get(call.func.attr, ()) if isinstance(call.func, ast.Attribute) else ()
-        called = [found] if found is not None else [(home, method) for home, _, method in methods]
+        called = (
+            [found] if found is not None else [(one[0], one[2]) for one in methods if not _leaves_to_others(one[2])]
+        )
         if called and all(one is not node and _trains_inside(code, one, home, depth + 1) for home, one in called):
             return True
         if found is None and _scales_loss(code, call):
             return True
     return False
+
+
+def _leaves_to_others(method: Function) -> bool:
+    """Return whether a method does nothing itself: it is empty, raises an error, or calls that of its base."""
+    is_empty = all(isinstance(one, (ast.Pass, ast.Raise, ast.Expr)) for one in method.body) and not trains(method)
+    return is_empty or any(isinstance(node, ast.Name) and node.id == "super" for node in ast.walk(method))
 
 
 def _scales_loss(code: Code, call: ast.Call) -> bool:

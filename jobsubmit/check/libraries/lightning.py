@@ -46,7 +46,8 @@ def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
                 "warning",
                 "lightning-nodes",
                 module.where(call),
-                f"num_nodes of the Trainer is {nodes}, and the job has {code.facts.nodes}: Lightning refuses that",
+                f"num_nodes of {spelled(call.func)}() is {nodes}, and the job has {code.facts.nodes}: Lightning "
+                "refuses that",
                 'pass num_nodes=int(os.environ["NNODES"])',
             )
             return
