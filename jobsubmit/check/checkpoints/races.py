@@ -135,10 +135,17 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
                 continue
             places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
             on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
+            on_node += _own_folders(code, call, module)
             place = next((one for one in on_node if not is_file or one in read_by_all), None)
             if place is not None:
                 yield _staged(module, call, place)
                 return
+
+
+def _own_folders(code: Code, call: ast.Call, module: Module) -> list[str]:
+    """Return the folders below the code of the node that a call downloads to: `local_dir="./"`."""
+    given = (code.values.of(argument(call, name), module) for name in ("local_dir", "cache_dir"))
+    return [one for one in given if isinstance(one, str) and one and one[0] not in "/~$" and "://" not in one]
 
 
 def _given_to_do(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call, str]]:

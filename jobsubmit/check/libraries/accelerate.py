@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, trains
-from jobsubmit.check.origins import keywords_of, last_value, origins
-from jobsubmit.check.program.calls import hides_arguments
-from jobsubmit.check.program.module import Module, spelled
-from jobsubmit.check.program.variables import assigned_to
+from jobsubmit.check.models.state import OWN_NAMES
+from jobsubmit.check.origins import keywords_of, last_value, origins, words_of
+from jobsubmit.check.program.calls import given_for, hides_arguments
+from jobsubmit.check.program.module import Module, class_around, spelled
+from jobsubmit.check.program.objects import is_torch_module
+from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
 _OTHER_WRAPPERS = ("fsdp_plugin", "deepspeed_plugin", "megatron_lm_plugin", "parallelism_config")
@@ -25,6 +27,7 @@ _OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batche
 _OF_VALIDATION = re.compile(r"val|test|eval|dev")
 _MOVES = re.compile(r"\.to\(|\.cuda\(|to_device|device")
 _WITHOUT_GRADIENTS = re.compile(r"no_grad|inference_mode|eval|val|test|sample|generate|log|main_process|== 0")
+_COMBINES = re.compile(r"gather|reduce|all_sum|sync|pad_across")
 _SHOWS = ("tqdm", "trange", "track", "progress_bar", "enumerate", "iter")
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample|cache|latent")
 
@@ -34,6 +37,7 @@ def check_accelerate(code: Code) -> Iterator[Finding]:
     if code.world_size != 1:
         yield from _not_prepared(code)
         yield from _spread_over_all(code)
+        yield from _counted_apart(code)
     yield from _never_accumulated(code)
     if code.facts.has_launcher and code.is_parallel:
         yield from _asked_of_wrapper(code)
@@ -169,6 +173,39 @@ def _spread_over_all(code: Code) -> Iterator[Finding]:
             return
 
 
+def _counted_apart(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a measure of the validation that each process counts on its own part of the data."""
+    for module, loop in code.program.of(ast.For) if any(code.calls(ACCELERATOR)) else ():
+        loader = _looped(loop.iter, module)
+        if loader is None or not _OF_VALIDATION.search(spelled(loader)) or not code.reached.of(loop, module):
+            continue
+        scope = module.scope_of(loop)
+        counted = {
+            ast.unparse(node.target)
+            for node in ast.walk(loop)
+            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
+        }
+        quotients = [
+            node
+            for node in ast.walk(scope)
+            if isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Div)
+            and {ast.unparse(node.left), ast.unparse(node.right)} <= counted
+        ]
+        later = (node for node in ast.walk(scope) if isinstance(node, ast.Call) and node.lineno >= loop.lineno)
+        if quotients and not any(_COMBINES.search(ast.unparse(node.func)) for node in later):
+            if "prepare" in words_of(code, loader, module):
+                yield Finding(
+                    "warning",
+                    "part-as-whole",
+                    module.where(quotients[0]),
+                    f"each process has seen its own part of {spelled(loader)} only: `{ast.unparse(quotients[0])}` is a "
+                    "result of that part",
+                    "gather what all processes have first: accelerator.gather_for_metrics((predictions, labels))",
+                )
+                return
+
+
 def _may_be(code: Code, node: ast.expr, module: Module) -> list[Any]:
     """Return the values that an expression may have by a condition, if it is not known which one."""
     if isinstance(node, ast.IfExp) and code.values.truth(node.test, module) is None:
@@ -223,14 +260,11 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
     made = [call for _, call in code.calls(ACCELERATOR)]
     if not made or any({keyword.arg for keyword in call.keywords} & {*_OTHER_WRAPPERS, None} for call in made):
         return
+    asked = {*_OF_MODELS, *_own_names(code)}
     for module, node in code.program.of(ast.Attribute):
-        if node.attr not in _OF_MODELS or not isinstance(node.value, ast.Name) or not code.reached.of(node, module):
+        if node.attr not in asked or not isinstance(node.value, ast.Name) or not code.reached.of(node, module):
             continue
-        stores = [
-            one for one in module.stores.get((module.scope_of(node), node.value.id), ()) if one.lineno < node.lineno
-        ]
-        last = max(stores, key=lambda store: store.lineno, default=None)
-        if last is None or not _is_prepared_model(last, module) or _is_asked_first(node, module):
+        if not _holds_wrapper(code, node.value, module) or _is_asked_first(node, module):
             continue
         yield Finding(
             "warning",
@@ -241,6 +275,18 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
             f"use accelerator.unwrap_model({node.value.id}).{node.attr}",
         )
         return
+
+
+def _own_names(code: Code) -> set[str]:
+    """Return the fields and methods that models of the program have, and nothing else in it."""
+    models = [owner for module, owner in code.program.of(ast.ClassDef) if is_torch_module(code.program, owner, module)]
+    methods = {name for name, all_of in code.program.methods.items() if all(owner in models for _, owner, _ in all_of)}
+    fields = {
+        name
+        for name, stores in code.program.attribute_stores.items()
+        if all(spelled(store.value) == "self" and class_around(store, home) in models for home, store in stores)
+    }
+    return (methods | fields) - OWN_NAMES
 
 
 def _trains_unwrapped(code: Code) -> Iterator[Finding]:
@@ -275,6 +321,21 @@ def _conditions(node: ast.AST, module: Module) -> Iterator[str]:
             yield ast.unparse(above.test)
         elif isinstance(above, ast.With):
             yield from (ast.unparse(item.context_expr) for item in above.items)
+
+
+def _holds_wrapper(code: Code, name: ast.Name, module: Module) -> bool:
+    """Return whether a variable was set by `prepare` last, or each call gives such a one for a parameter."""
+    function = module.function_of(name)
+    if function is not None and name.id in parameters(function) and (function, name.id) not in module.own_stores:
+        calls = code.program.calls_of.get(module.called_as(function), ())
+        given = [(home, given_for(call, function, name.id)) for home, call in calls if code.reached.of(call, home)]
+        return bool(given) and all(
+            isinstance(one, ast.Name) and home.function_of(one) is not function and _holds_wrapper(code, one, home)
+            for home, one in given
+        )
+    stores = [one for one in module.stores.get((module.scope_of(name), name.id), ()) if one.lineno < name.lineno]
+    last = max(stores, key=lambda store: store.lineno, default=None)
+    return last is not None and _is_prepared_model(last, module)
 
 
 def _is_prepared_model(store: ast.Name, module: Module) -> bool:
