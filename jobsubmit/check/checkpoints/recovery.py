@@ -123,7 +123,9 @@ def _variables(shell: str) -> list[str]:
 
 def _named_by_start(code: Code) -> Iterator[Finding]:
     """Yield a warning where checkpoints go to a place that is new at each start: no restart finds them."""
-    saves = [save for module, call in code.calls("torch.save") for save in saving_calls(code, call, module)]
+    saves: list[tuple[Module, ast.expr, ast.expr | None]] = []
+    for module, call in code.calls("torch.save"):
+        saves += saving_calls(code, call, module)
     for name in ("save", "async_save"):
         for module, call in code.calls(f"torch.distributed.checkpoint.{name}"):
             saves.append((module, call, argument(call, "checkpoint_id")))
@@ -131,14 +133,15 @@ def _named_by_start(code: Code) -> Iterator[Finding]:
         for module, call in code.calls(name):
             if call.args and _OF_LAST.search(ast.unparse(call.args[0])):
                 saves.append((module, call, call.args[0]))
-    for module, call, path in saves:
+    saves += ((module, path, path) for module, path in _places(code))
+    for module, place, path in saves:
         words = _words_of_path(code, path, module) if path is not None else ""
         found = _NEW_NAME.search(words) or _NEW_NAME.search(_of_configuration(code, words))
         if found:
             yield Finding(
                 "warning",
                 "no-checkpoint",
-                module.where(call),
+                module.where(place),
                 f"the path depends on {found[0]}, so it is another one after each restart, which would not find the "
                 "checkpoint",
                 "use a path that stays the same, such as a name in checkpoint_dir",

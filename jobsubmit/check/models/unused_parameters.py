@@ -14,7 +14,7 @@ from jobsubmit.check.program.module import Module, class_around, own_method, spe
 from jobsubmit.check.program.objects import is_torch_module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.registries import names_of
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.variables import is_executed, parameters
 from jobsubmit.common.finding import Finding
 
 _LAYERS = frozenset(
@@ -45,8 +45,8 @@ def check_unused_parameters(code: Code) -> Iterator[Finding]:
                         "warning",
                         "unused-parameters",
                         module.where(layer),
-                        f"no code uses self.{layer.attr} of {owner.name}: DistributedDataParallel waits for its "
-                        "gradients, and fails in the second step",
+                        f"no code of this job uses self.{layer.attr} of {owner.name}: DistributedDataParallel waits "
+                        "for its gradients, and fails in the second step",
                         "remove it, or pass find_unused_parameters=True to DistributedDataParallel",
                     )
                     return
@@ -64,8 +64,12 @@ def _is_read(code: Code, name: str, owner: ast.ClassDef) -> bool:
         if node.attr != name or not isinstance(node.ctx, ast.Load):
             continue
         reader = class_around(node, module) if spelled(node.value) == "self" else None
-        if reader.name in family if reader is not None else code.reached.of(node, module):
+        if reader is None and code.reached.of(node, module):
             return True
+        if reader is not None and reader.name in family:
+            scope = module.scope_of(node)
+            if is_executed(node, scope, module, code.values.truth) is not False:
+                return True
     return any(_may_name(code, call.args[1], name, module) for module, call in code.calls("getattr") if call.args[1:])
 
 
