@@ -31,10 +31,20 @@ _MOST = 200
 
 def is_own_figure(finder: CollectiveFinder, node: ast.expr, module: Module) -> bool:
     """Return whether an expression surely is computed from what this process has seen of the data, and only that."""
-    if not _divides_data(finder.code):
+    if not _divides_data(finder.code) or any(_comes_from_elsewhere(finder.code, one, module) for one in ast.walk(node)):
         return False
     trace = _Trace(finder)
     return trace.follow(node, module) and trace.has_result
+
+
+def _comes_from_elsewhere(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether a node is a parameter of a function that nothing seen here calls."""
+    function = module.function_of(node)
+    if function is None or not isinstance(node, ast.Name) or node.id not in parameters(function):
+        return False
+    return not any(
+        code.reached.of(call, home) for home, call in code.program.calls_of.get(module.called_as(function), ())
+    )
 
 
 def _divides_data(code: Code) -> bool:
@@ -63,7 +73,8 @@ class _Trace:
             case ast.Name() | ast.Attribute():
                 sources = list(self._sources(node, module))
                 self.has_result |= _IS_RESULT.search(ast.unparse(node)) is not None
-                return not self._is_changed(node, module) and all(self.follow(one, home) for home, one in sources)
+                is_known = not self._is_changed(node, module)
+                return is_known and all(self.follow(one, home) for home, one in sources)
             case ast.Call():
                 return self._call(node, module)
             case ast.Lambda() | ast.Await() | ast.Yield():

@@ -249,8 +249,9 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
         is_decided = code.values.truth(node.test, module) is not None
         if is_decided or not code.reached.of(node, module) or zero_side(node.test, code, module) is not None:
             continue
-        if not _OWN_LOSS.search(ast.unparse(node.test)) and not _judges_loss(finder, node.test, module):
-            continue
+        test = ast.unparse(node.test)
+        if "norm" in test or not (_OWN_LOSS.search(test) or _judges_loss(finder, node.test, module)):
+            continue  # the norm of averaged gradients is the same on all ranks
         loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While, *FUNCTIONS))), None)
         if loop is None or _is_of_all_ranks(finder, node, loop, module) or _is_agreed(finder, node, module):
             continue

@@ -12,7 +12,7 @@ from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.origins import keywords_of, last_value, origins, words_of
 from jobsubmit.check.program.calls import given_for, hides_arguments
 from jobsubmit.check.program.module import Module, class_around, spelled
-from jobsubmit.check.program.objects import is_torch_module
+from jobsubmit.check.program.objects import is_torch_module, made
 from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
@@ -260,9 +260,11 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
     made = [call for _, call in code.calls(ACCELERATOR)]
     if not made or any({keyword.arg for keyword in call.keywords} & {*_OTHER_WRAPPERS, None} for call in made):
         return
-    asked = {*_OF_MODELS, *_own_names(code)}
+    own = _own_names(code)
     for module, node in code.program.of(ast.Attribute):
-        if node.attr not in asked or not isinstance(node.value, ast.Name) or not code.reached.of(node, module):
+        if node.attr not in (*_OF_MODELS, *own) or not isinstance(node.value, ast.Name):
+            continue
+        if not code.reached.of(node, module) or (node.attr in own and not _is_of_own_model(code, node, module)):
             continue
         if not _holds_wrapper(code, node.value, module) or _is_asked_first(node, module):
             continue
@@ -287,6 +289,17 @@ def _own_names(code: Code) -> set[str]:
         if all(spelled(store.value) == "self" and class_around(store, home) in models for home, store in stores)
     }
     return (methods | fields) - OWN_NAMES
+
+
+def _is_of_own_model(code: Code, node: ast.Attribute, module: Module) -> bool:
+    """Return whether a variable was surely set to an object of a model of the program, before `prepare` got it."""
+    name = node.value
+    assert isinstance(name, ast.Name)
+    stores = module.stores.get((module.scope_of(name), name.id), ())
+    objects = [made(code.program, value, module) for store in stores if (value := assigned_to(store, module))]
+    return bool(objects) and all(
+        one is not None and is_torch_module(code.program, one.owner, one.home) for one in objects
+    )
 
 
 def _trains_unwrapped(code: Code) -> Iterator[Finding]:
