@@ -105,7 +105,8 @@ class _Trace:
         if isinstance(node, ast.Attribute):
             owner = class_around(node, module) if spelled(node.value) == "self" else None
             for home, field_set in program.attribute_stores.get(node.attr, ()):
-                if owner is None or class_around(field_set, home) is owner:
+                is_own = owner is None or class_around(field_set, home) is owner
+                if is_own and self.finder.code.reached.of(field_set, home):
                     yield from self._assigned(field_set, home)
             for home, _, method in program.methods.get(node.attr, ()):
                 if is_property(method):

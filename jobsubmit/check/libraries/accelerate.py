@@ -264,7 +264,7 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
     for module, node in code.program.of(ast.Attribute):
         if node.attr not in (*_OF_MODELS, *own) or not isinstance(node.value, ast.Name):
             continue
-        if not code.reached.of(node, module) or (node.attr in own and not _is_of_own_model(code, node, module)):
+        if not code.reached.of(node, module) or (node.attr in own and not _is_of_own_model(code, node.value, module)):
             continue
         if not _holds_wrapper(code, node.value, module) or _is_asked_first(node, module):
             continue
@@ -291,10 +291,10 @@ def _own_names(code: Code) -> set[str]:
     return (methods | fields) - OWN_NAMES
 
 
-def _is_of_own_model(code: Code, node: ast.Attribute, module: Module) -> bool:
+def _is_of_own_model(code: Code, name: ast.Name, module: Module) -> bool:
     """Return whether a variable was surely set to an object of a model of the program, before `prepare` got it."""
-    name = node.value
-    assert isinstance(name, ast.Name)
+    if given := _given_names(code, name, module):
+        return all(isinstance(one, ast.Name) and _is_of_own_model(code, one, home) for home, one in given)
     stores = module.stores.get((module.scope_of(name), name.id), ())
     objects = [made(code.program, value, module) for store in stores if (value := assigned_to(store, module))]
     return bool(objects) and all(
@@ -338,17 +338,24 @@ def _conditions(node: ast.AST, module: Module) -> Iterator[str]:
 
 def _holds_wrapper(code: Code, name: ast.Name, module: Module) -> bool:
     """Return whether a variable was set by `prepare` last, or each call gives such a one for a parameter."""
-    function = module.function_of(name)
-    if function is not None and name.id in parameters(function) and (function, name.id) not in module.own_stores:
-        calls = code.program.calls_of.get(module.called_as(function), ())
-        given = [(home, given_for(call, function, name.id)) for home, call in calls if code.reached.of(call, home)]
-        return bool(given) and all(
-            isinstance(one, ast.Name) and home.function_of(one) is not function and _holds_wrapper(code, one, home)
-            for home, one in given
-        )
+    if given := _given_names(code, name, module):
+        return all(isinstance(one, ast.Name) and _holds_wrapper(code, one, home) for home, one in given)
     stores = [one for one in module.stores.get((module.scope_of(name), name.id), ()) if one.lineno < name.lineno]
     last = max(stores, key=lambda store: store.lineno, default=None)
     return last is not None and _is_prepared_model(last, module)
+
+
+def _given_names(code: Code, name: ast.Name, module: Module) -> list[tuple[Module, ast.expr | None]]:
+    """Return what the calls of a function from elsewhere give for a parameter that is not set again."""
+    function = module.function_of(name)
+    if function is None or name.id not in parameters(function) or (function, name.id) in module.own_stores:
+        return []
+    calls = code.program.calls_of.get(module.called_as(function), ())
+    return [
+        (home, given_for(call, function, name.id))
+        for home, call in calls
+        if code.reached.of(call, home) and home.function_of(call) is not function
+    ]
 
 
 def _is_prepared_model(store: ast.Name, module: Module) -> bool:

@@ -23,7 +23,9 @@ def thawed_later(code: Code, one: Wrapped) -> Iterator[Finding]:
     nodes = [
         node
         for node in ast.walk(one.scope)
-        if isinstance(node, (ast.Assign, ast.Call)) and not _is_of_other_model(node, one)
+        if isinstance(node, (ast.Assign, ast.Call))
+        and one.module.scope_of(node) is one.scope
+        and not _is_of_other_model(node, one)
     ]
     own = [(node, value) for node in nodes if (value := _sets_gradient(code, node, one.module)) is not None]
     given = [(node, value) for node in nodes for value in _set_by_function(code, node, one)]
@@ -234,11 +236,18 @@ def _function_of_model(code: Code, call: ast.Call, one: Wrapped) -> tuple[Module
     return found if is_given and found and not isinstance(found[1], ast.ClassDef) else None  # type: ignore[return-value]
 
 
+def _is_about_others(call: ast.Call, one: Wrapped) -> bool:
+    """Return whether a call as a statement of its own gets variables, and none of them is the model."""
+    names = [given for given in call.args if isinstance(given, (ast.Name, ast.Attribute))]
+    is_alone = isinstance(one.module.parents.get(call), ast.Expr)
+    return is_alone and bool(names) and not any(_is_model(given, one) for given in names)
+
+
 def _freezes_by_call(code: Code, one: Wrapped) -> bool:
     """Return whether a function that is called before the model is wrapped freezes parameters."""
     for call in (node for node in ast.walk(one.scope) if isinstance(node, ast.Call)):
         found = code.program.definition(code.program.name_of(call.func, one.module))
-        if found is None or call.lineno >= one.call.lineno:
+        if found is None or call.lineno >= one.call.lineno or _is_about_others(call, one):
             continue
         made = [node for node in found[1].body if getattr(node, "name", "") == "__init__"]
         text = "\n".join(map(ast.unparse, made if isinstance(found[1], ast.ClassDef) else [found[1]]))
