@@ -9,6 +9,7 @@ from typing import Any
 
 from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, trains
 from jobsubmit.check.models.state import OWN_NAMES
+from jobsubmit.check.models.thawing import thawed_by_argument
 from jobsubmit.check.origins import keywords_of, last_value, origins, words_of
 from jobsubmit.check.program.calls import given_for, hides_arguments
 from jobsubmit.check.program.module import Module, class_around, spelled
@@ -42,6 +43,8 @@ def check_accelerate(code: Code) -> Iterator[Finding]:
     if code.facts.has_launcher and code.is_parallel:
         yield from _asked_of_wrapper(code)
         yield from _trains_unwrapped(code)
+        if any(_is_prepare(call) for _, call, _ in code.reached.calls):
+            yield from thawed_by_argument(code)
 
 
 def _not_prepared(code: Code) -> Iterator[Finding]:

@@ -85,8 +85,6 @@ def thawed_in_loop(code: Code) -> Iterator[Finding]:
 
 def thawed_by_argument(code: Code) -> Iterator[Finding]:
     """Yield a warning where a method sets requires_grad to what it is given: at first perhaps False, later True."""
-    if not code.wraps_models:
-        return
     setters = {
         method.name: (method, name)
         for methods in code.program.methods.values()

@@ -32,7 +32,7 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     for check in (_on_cpu, _moved_too_late, _bypassed, _two_wrappers, _norms_too_late):
         yield from next(([finding] for one in found for finding in check(code, one)), [])
     thawed = (finding for one in found for finding in thawed_later(code, one))
-    others = (thawed_in_loop(code), thawed_inside(code), thawed_by_argument(code))
+    others = (thawed_in_loop(code), thawed_inside(code), thawed_by_argument(code) if code.wraps_models else ())
     yield from itertools.islice(itertools.chain(thawed, *others), 1)
     yield from itertools.islice(_made_on_cpu(code), 1)
     yield from itertools.islice(_nested(code), 1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.module import Function, Module, class_around, spelled
 from jobsubmit.check.program.operations import UNKNOWN
-from jobsubmit.check.program.variables import is_executed, own_returns, parameters
+from jobsubmit.check.program.variables import assigned_to, is_executed, own_returns, parameters
 
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
@@ -150,8 +150,20 @@ def _given(values: Values, name: str, function: Function, module: Module, home: 
     settings = [values.of(keyword.value, home) for keyword in call.keywords if keyword.arg is None]
     if any(isinstance(one, ast.Starred) for one in call.args) or not all(isinstance(one, dict) for one in settings):
         return UNKNOWN
+    for keyword in call.keywords:
+        if keyword.arg is None and (places := _set_in(values, name, keyword.value, home)):
+            value = assigned_to(places[-1], home)
+            runs = is_executed(places[-1], home.scope_of(call), home, values.truth)
+            return values.of(value, home) if runs and value is not None else UNKNOWN
     known = next((one for one in settings if name in one), None)
     return values.of(default_of(function, name), module) if known is None else known[name]
+
+
+def _set_in(values: Values, name: str, mapping: ast.expr, module: Module) -> list[ast.Attribute]:
+    """Return where a function sets an entry of a mapping that it gives on as `**c`: `c.batch_size = 64`."""
+    scope, owner = module.scope_of(mapping), spelled(mapping)
+    places = [place for home, place in values.program.attribute_stores.get(name, ()) if home is module]
+    return [place for place in places if owner and spelled(place.value) == owner and module.scope_of(place) is scope]
 
 
 def _is_called_as_written(function: Function) -> bool:

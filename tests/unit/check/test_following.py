@@ -445,3 +445,20 @@ def test_a_module_that_is_imported_by_its_name(package: str, asks: str, tmp_path
         f"parser.add_argument('--file', default='net.yaml')\nargs = parser.parse_args()\n{asks}\n"
     )
     assert "no-terminal" in found(tmp_path, text, **GPUS)
+
+
+@pytest.mark.parametrize(("sets", "is_known"), [("c.n = args.n", True), ("if load():\n        c.n = args.n", False)])
+def test_a_mapping_whose_entries_are_set_by_name(sets: str, *, is_known: bool, tmp_path: Path) -> None:
+    text = f"""{ARGUMENTS}
+class EasyDict(dict):
+    def __setattr__(self, name, value):
+        self[name] = value
+def loop(n=4, size=1):
+    assert n == 4
+def main():
+    c = EasyDict()
+    {sets}
+    loop(**c)
+main()
+"""
+    assert ("unfulfilled" in found(tmp_path, text, **GPUS)) is is_known

@@ -120,6 +120,24 @@ for batch in load():
     accelerator.backward(net(batch).mean())
 save({given})
 """
+TRAINED_LATER = """
+import torch.nn as nn
+from accelerate import Accelerator
+class Net(nn.Module):
+    def train_encoder(self, enabled):
+        self.encoder.requires_grad_(enabled)
+def main():
+    accelerator = Accelerator()
+    net = Net()
+    net.train_encoder({first})
+    net, optimizer = accelerator.prepare(net, optimize(net))
+    for epoch in range(9):
+        if epoch == 3:
+            accelerator.unwrap_model(net).train_encoder(True)
+        for batch in load():
+            accelerator.backward(net(batch).mean())
+main()
+"""
 COUNTED = """
 from accelerate import Accelerator
 accelerator = Accelerator()
@@ -301,6 +319,7 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         NET + SAVED.format(model="net.state_dict()"),
         GPUS,
     ),
+    ("thawed-later", TRAINED_LATER.format(first="False"), TRAINED_LATER.format(first="True"), GPUS),
     ("rank-0-collective", JOINED + GATHERED.format(test="rank == 0"), JOINED + GATHERED.format(test="True"), GPUS),
     (
         "rank-0-collective",
