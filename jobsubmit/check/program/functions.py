@@ -124,6 +124,8 @@ def value_of_parameter(values: Values, name: str, function: Function, module: Mo
     """Return the value of a parameter that all calls of its function give the same, or Hydra."""
     if values.composed is not None and values.composed.function is function:
         return values.composed.values if values.composed.is_complete else UNKNOWN
+    if _is_command(function) and name in values.arguments:
+        return values.arguments[name]
     if values.is_strict and not _is_called_as_written(function):
         return UNKNOWN
     owner = module.parents.get(function)
@@ -170,6 +172,12 @@ def _is_called_as_written(function: Function) -> bool:
     """Return whether no decorator may give a function other arguments than its calls do."""
     decorators = (spelled(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list)
     return all(one.rpartition(".")[2] in _HARMLESS_DECORATORS for one in decorators)
+
+
+def _is_command(function: Function) -> bool:
+    """Return whether click calls a function with the values of its options."""
+    decorators = [spelled(one.func) for one in function.decorator_list if isinstance(one, ast.Call)]
+    return "click.command" in decorators
 
 
 def _is_of_class(function: Function) -> bool:

@@ -462,3 +462,13 @@ def main():
 main()
 """
     assert ("unfulfilled" in found(tmp_path, text, **GPUS)) is is_known
+
+
+@pytest.mark.parametrize(("given", "is_found"), [("3", True), ("4", False)])
+def test_the_options_of_a_click_command(given: str, *, is_found: bool, tmp_path: Path) -> None:
+    text = (
+        "import click\n@click.command()\n@click.option('--batch-gpu', 'batch_gpu', type=int, default=4)\n"
+        "@click.option('--total', type=int, default=16)\ndef main(batch_gpu, total):\n"
+        "    assert total % batch_gpu == 0\nmain()\n"
+    )
+    assert ("unfulfilled" in found(tmp_path, text, args=["--batch-gpu", given], **GPUS)) is is_found
