@@ -203,6 +203,7 @@ class _Search:
                 code.program.name_of(node, module) == "sys.path"
                 and not self._is_among_ours(node, module)
                 and self._is_before_imports(node, module)
+                and code.reached.of(node, module)
                 for module, node in code.program.of(ast.Attribute, ast.Name)
             )
         )
@@ -225,7 +226,9 @@ class _Search:
             return False
         if any(folder.rstrip("/") in self.folders for folder in named_folders(call, module)):
             return True
-        parts = "\n".join(map(ast.unparse, spelled_out(call.args[-1], module))) if call.args else ""
+        given = [node for arg in call.args[-1:] for node in (arg, *ast.walk(arg))]
+        inner = [node for node in given if isinstance(node, ast.expr)]
+        parts = "\n".join(ast.unparse(one) for node in inner for one in spelled_out(node, module))
         return any(place in parts for place in _OWN_PLACES)
 
     @cached_property

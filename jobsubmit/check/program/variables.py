@@ -43,7 +43,12 @@ def assigned_to(target: ast.expr, module: Module) -> ast.expr | None:
 
 def values_of_field(program: Program, name: str) -> list[tuple[Module, ast.expr | None]]:
     """Return what each place that sets an attribute of this name sets it to; None where that is unclear."""
-    return [(home, assigned_to(store, home)) for home, store in program.attribute_stores.get(name, ())]
+    stores = ((home, store, home.parents.get(store)) for home, store in program.attribute_stores.get(name, ()))
+    return [
+        (home, assigned_to(store, home))
+        for home, store, parent in stores
+        if not isinstance(parent, ast.AnnAssign) or parent.value is not None  # else it only says of what type it is
+    ]
 
 
 def last_place(
