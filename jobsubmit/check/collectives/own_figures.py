@@ -104,10 +104,10 @@ class _Trace:
         program = self.finder.code.program
         if isinstance(node, ast.Attribute):
             owner = class_around(node, module) if spelled(node.value) == "self" else None
-            for home, field_set in program.attribute_stores.get(node.attr, ()):
-                is_own = owner is None or class_around(field_set, home) is owner
-                if is_own and self.finder.code.reached.of(field_set, home):
-                    yield from self._assigned(field_set, home)
+            for home, place in program.attribute_stores.get(node.attr, ()):
+                is_own = owner is None or class_around(place, home) is owner
+                if is_own and self.finder.code.reached.of(place, home):
+                    yield from self._assigned(place, home)
             for home, _, method in program.methods.get(node.attr, ()):
                 if is_property(method):
                     yield from ((home, value) for value in returned_values(method))

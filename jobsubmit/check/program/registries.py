@@ -51,8 +51,14 @@ class Registered:
         return "\n".join(_text(self.program, path) for path in self._configurations())
 
     def _configurations(self) -> Iterable[str]:
-        """Return the configurations that the words name, or else texts of the program, and those named in them."""
-        waiting = list(_files_in(self.program, self.words, "")) or list(_files_in(self.program, self._texts, ""))
+        """Return the configurations that the words name, or else texts of the program, and those named in them.
+
+        A file of Python is one only if a word or another configuration names it.
+        """
+        waiting = list(_files_in(self.program, self.words, ""))
+        if not waiting:
+            named = _files_in(self.program, sorted(self._texts), "")
+            waiting = [path for path in dict.fromkeys(named) if path in self.program.configurations][:_MOST_FILES]
         for path in waiting:  # those that are added here, too
             named = _files_in(self.program, [_text(self.program, path)], posixpath.dirname(path))
             waiting += [one for one in named if one not in waiting and len(waiting) < _MOST_FILES]
