@@ -53,7 +53,7 @@ PLANTED = {
     "kubeconfig": "    client-key-" + "data: " + some(80),
     "wandb key": 'os.environ["WANDB_API' + '_KEY"] = "' + some(40, HEX) + '"',
     "wandb key in a configuration": "config.wandb" + "_key = '" + some(40, HEX) + "'",
-    "key of any service in YAML": "wandb:\n  api" + "_key: " + some(40, HEX),
+    "key of any service in YAML": "  api" + "_key: " + some(40, HEX),
     "password in an address": "postgres://admin:" + "s3cr3tPass" + "@db.internal/x",
     "api key": "api_" + "key = '" + some(32) + "'",
     "netrc": "machine host.internal login me pass" + "word " + some(12),
