@@ -308,8 +308,11 @@ def _is_of_own_model(code: Code, name: ast.Name, module: Module) -> bool:
 def _trains_unwrapped(code: Code) -> Iterator[Finding]:
     """Yield a warning for a step that calls what `unwrap_model` returned: nothing averages its gradients."""
     for module, call, _ in code.reached.calls if "unwrap_model" in code.names else ():
-        made = last_value(call.func, module) if isinstance(call.func, ast.Name) and call.args else None
-        if not isinstance(made, ast.Call) or not spelled(made.func).endswith("unwrap_model") or not made.args:
+        name = call.func if isinstance(call.func, ast.Name) and call.args else None
+        if name is None or not any(map(_unwraps, module.assigned_calls.get(name.id, ()))):
+            continue
+        made = last_value(name, module)
+        if not isinstance(made, ast.Call) or not _unwraps(made):
             continue
         around = "\n".join(_conditions(call, module))
         block = next((above for above in module.above(call) if isinstance(above, (ast.If, ast.For, ast.While))), call)
@@ -328,6 +331,10 @@ def _trains_unwrapped(code: Code) -> Iterator[Finding]:
                 f"call {ast.unparse(made.args[0])}",
             )
             return
+
+
+def _unwraps(call: ast.Call) -> bool:
+    return spelled(call.func).endswith("unwrap_model") and bool(call.args)
 
 
 def _conditions(node: ast.AST, module: Module) -> Iterator[str]:
