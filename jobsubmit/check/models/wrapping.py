@@ -163,8 +163,12 @@ def _is_moved(one: Wrapped, made: ast.expr) -> bool:
     for node in ast.walk(one.scope):
         if not isinstance(node, ast.Call) or not made.lineno <= node.lineno <= one.call.lineno or node is one.call:
             continue
-        target = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if isinstance(target, ast.Name) and target.id == one.model.id and node.func.attr in _TO_DEVICE:  # type: ignore[attr-defined]
+        target: ast.expr = node
+        methods: list[str] = []
+        while isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
+            methods.append(target.func.attr)
+            target = target.func.value  # of `net.train().requires_grad_(True).to(device)`
+        if isinstance(target, ast.Name) and target.id == one.model.id and not {*_TO_DEVICE}.isdisjoint(methods):
             return True
         is_handed = any(isinstance(arg, ast.Name) and arg.id == one.model.id for arg in node.args)
         if is_handed and spelled(node.func) not in _LOOKS:

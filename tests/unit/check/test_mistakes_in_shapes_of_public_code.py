@@ -393,6 +393,11 @@ model = DDP(nn.Linear(4, 1).cuda(), device_ids=[local_rank])
 for parameter in model.parameters():
     parameter.requires_grad = True
 """
+MOVED = """
+net = nn.Linear(4, 1)
+net.train().requires_grad_(True).to(local_rank)
+model = DDP(net, device_ids=[local_rank])
+"""
 NORM = """
 optimizer = make()
 for batch in load():
@@ -411,6 +416,7 @@ for batch in load():
         ("thawed-later", JOINED + TEACHER),
         ("thawed-later", NET + GAN),
         ("left-by-one", NET + NORM),
+        ("model-on-cpu", JOINED + MOVED),
     ],
 )
 def test_what_only_resembles_a_mistake(check: str, text: str, tmp_path: Path) -> None:
