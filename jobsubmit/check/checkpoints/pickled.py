@@ -98,11 +98,12 @@ def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tup
 def _is_whole_model(code: Code, value: ast.expr, module: Module) -> bool:
     """Return whether a value is a model, or a copy of one: `deepcopy(model.module).half()`."""
     while isinstance(value, ast.Call):
-        is_copy = spelled(value.func).rpartition(".")[2] == "deepcopy" and len(value.args) == 1
-        is_same = isinstance(value.func, ast.Attribute) and value.func.attr in SAME_MODEL
-        if not is_copy and not (is_same and isinstance(value.func, ast.Attribute)):
+        if spelled(value.func).rpartition(".")[2] == "deepcopy" and len(value.args) == 1:
+            value = value.args[0]
+        elif isinstance(value.func, ast.Attribute) and value.func.attr in SAME_MODEL:
+            value = value.func.value
+        else:
             return False
-        value = value.args[0] if is_copy else value.func.value  # type: ignore[attr-defined] # it is an attribute
     if isinstance(value, ast.IfExp):
         return any(_is_whole_model(code, one, module) for one in (value.body, value.orelse))
     is_model = isinstance(value, (ast.Name, ast.Attribute)) and spelled(value).rpartition(".")[2] != "args"

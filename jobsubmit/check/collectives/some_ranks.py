@@ -347,11 +347,9 @@ def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:
 def _stopped_by_own_figure(finder: CollectiveFinder) -> Iterator[Finding]:
     """Yield a warning where early stopping decides by what one rank has seen: the ranks leave in different epochs."""
     for module, call, _ in finder.code.reached.calls:
-        loop = next(
-            (above for above in module.above(call) if isinstance(above, (ast.For, ast.While, *FUNCTIONS))), None
-        )
+        loop, _ = _loop_and_tests(call, module)
         name = spelled(call.func).removesuffix(".step")
-        if not call.args or not isinstance(loop, (ast.For, ast.While)) or not _STOPS_EARLY.search(name):
+        if not call.args or loop is None or not _STOPS_EARLY.search(name):
             continue
         leaves_loop = any(
             isinstance(inner, (ast.Break, ast.Return))

@@ -34,7 +34,7 @@ _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample|cache|latent
 
 
 def check_accelerate(code: Code) -> Iterator[Finding]:
-    """Yield loaders that Accelerate does not divide among the processes, and what it is asked for in vain."""
+    """Yield loaders that Accelerate does not divide among the processes, and calls of it that have no effect."""
     if code.world_size != 1:
         yield from _not_prepared(code)
         yield from _spread_over_all(code)
@@ -264,8 +264,9 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
     if not made or any({keyword.arg for keyword in call.keywords} & {*_OTHER_WRAPPERS, None} for call in made):
         return
     own = _own_names(code)
+    asked = {*_OF_MODELS, *own}
     for module, node in code.program.of(ast.Attribute):
-        if node.attr not in (*_OF_MODELS, *own) or not isinstance(node.value, ast.Name):
+        if node.attr not in asked or not isinstance(node.value, ast.Name):
             continue
         if not code.reached.of(node, module) or (node.attr in own and not _is_of_own_model(code, node.value, module)):
             continue
@@ -284,7 +285,7 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
 
 def _own_names(code: Code) -> set[str]:
     """Return the fields and methods that models of the program have, and nothing else in it."""
-    models = [owner for module, owner in code.program.of(ast.ClassDef) if is_torch_module(code.program, owner, module)]
+    models = {owner for module, owner in code.program.of(ast.ClassDef) if is_torch_module(code.program, owner, module)}
     methods = {name for name, all_of in code.program.methods.items() if all(owner in models for _, owner, _ in all_of)}
     fields = {
         name

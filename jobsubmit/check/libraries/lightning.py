@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TypeGuard
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text
-from jobsubmit.check.program.module import spelled
+from jobsubmit.check.program.module import is_of_self, spelled
 from jobsubmit.common.finding import Finding
 
 _TRAINERS = (
@@ -115,7 +114,7 @@ def _prepared_by_one(code: Code) -> Iterator[Finding]:
         for method in (
             node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "prepare_data"
         ):
-            for node in filter(_is_own_state, map(_changed, _with_own_methods(method, owner))):
+            for node in filter(is_of_self, map(_changed, _with_own_methods(method, owner))):
                 yield Finding(
                     "warning",
                     "prepared-by-one",
@@ -144,7 +143,3 @@ def _changed(node: ast.AST) -> ast.AST:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
         return node.value
     return node if isinstance(getattr(node, "ctx", None), ast.Store) else ast.Pass()
-
-
-def _is_own_state(node: ast.AST) -> TypeGuard[ast.Attribute]:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"

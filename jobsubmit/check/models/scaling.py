@@ -11,7 +11,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
 from jobsubmit.check.program.objects import given_to_fields
-from jobsubmit.check.program.registries import Registered
+from jobsubmit.check.program.registries import registered
 from jobsubmit.common.finding import Finding
 
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad_norm")
@@ -86,7 +86,7 @@ def _is_set(code: Code, call: ast.Call, module: Module) -> bool:
     names |= {str(node.value).rpartition(".")[2] for node in parts if isinstance(node, ast.Constant)}
     defaults = [one for name in names for _, one in given_to_fields(code.program).get(name, ())]
     is_default = any(isinstance(one, ast.Constant) and one.value is True for one in defaults)
-    text = Registered(code.program, code.facts.argv).settings if names else ""
+    text = registered(code.program, code.facts.argv).settings if names else ""
     return is_default or any(re.search(rf"\b{re.escape(name)}[\"']?\s*[:=]\s*[Tt]rue\b", text) for name in names)
 
 

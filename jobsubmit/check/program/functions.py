@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_of, given_for, hides_arguments
-from jobsubmit.check.program.module import Function, Module, class_around, spelled
+from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import assigned_to, is_executed, own_returns, parameters
 
@@ -69,7 +69,7 @@ def value_in_each_call(values: Values, node: ast.expr, module: Module) -> Iterat
 
 def _called(values: Values, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
     """Return the function of the program, or the method of the same object, that a call calls."""
-    if is_own_method(call.func):
+    if is_of_self(call.func):
         return _own_method_called(values, call, module)
     found = values.program.definition(values.program.name_of(call.func, module))
     return (found[0], found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else None
@@ -124,7 +124,7 @@ def value_of_parameter(values: Values, name: str, function: Function, module: Mo
     """Return the value of a parameter that all calls of its function give the same, or Hydra."""
     if values.composed is not None and values.composed.function is function:
         return values.composed.values if values.composed.is_complete else UNKNOWN
-    if _is_command(function) and name in values.arguments:
+    if _is_click_command(function) and name in values.arguments:
         return values.arguments[name]
     if values.is_strict and not _is_called_as_written(function):
         return UNKNOWN
@@ -174,7 +174,7 @@ def _is_called_as_written(function: Function) -> bool:
     return all(one.rpartition(".")[2] in _HARMLESS_DECORATORS for one in decorators)
 
 
-def _is_command(function: Function) -> bool:
+def _is_click_command(function: Function) -> bool:
     """Return whether click calls a function with the values of its options."""
     decorators = [spelled(one.func) for one in function.decorator_list if isinstance(one, ast.Call)]
     return "click.command" in decorators
@@ -182,8 +182,3 @@ def _is_command(function: Function) -> bool:
 
 def _is_of_class(function: Function) -> bool:
     return any(spelled(one) in ("classmethod", "staticmethod") for one in function.decorator_list)
-
-
-def is_own_method(node: ast.expr) -> bool:
-    """Return whether an expression is `self.name`."""
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -211,6 +211,11 @@ def origin(node: ast.ImportFrom, module: Module) -> str:
         return node.module or ""
     package = module.package_of(node.level)
     return ".".join(filter(None, [package, node.module])) if package else ""
+
+
+def is_of_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    """Return whether a node is `self.name`."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def returned_values(function: Function) -> list[ast.expr]:

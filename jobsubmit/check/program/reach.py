@@ -11,7 +11,7 @@ from functools import cached_property
 from jobsubmit.check.program.calls import Callee, Callees, Reach, argument
 from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, imported_names, spelled
 from jobsubmit.check.program.program import Program
-from jobsubmit.check.program.registries import Registered
+from jobsubmit.check.program.registries import Registered, registered
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import assigned_to
 
@@ -69,10 +69,10 @@ class _Walk:
     entered: dict[ast.AST, Reach] = field(default_factory=dict)
     waiting: list[Callee] = field(default_factory=list)
 
-    @cached_property
+    @property
     def registered(self) -> Registered:
         """Return what of the program may be looked up by its name."""
-        return Registered(self.program, self.values.facts.argv)
+        return registered(self.program, self.values.facts.argv)
 
     def run(self) -> None:
         self._module(self.program.boot, Reach.SURELY)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from jobsubmit.check.program.module import Definition, spelled
@@ -17,6 +17,12 @@ from jobsubmit.check.program.program import LONGEST_CONFIGURATION, Program
 _MOST_FILES = 20
 _FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml|py)\b")
 _WORD = re.compile(r"[\w.+-]+")
+
+
+@lru_cache(maxsize=1)
+def registered(program: Program, words: tuple[str, ...]) -> Registered:
+    """Return what of a program is registered, and chosen by these words of the command line."""
+    return Registered(program, words)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 from jobsubmit.check.program import yacs
 from jobsubmit.check.program.attributes import value_of_attribute
 from jobsubmit.check.program.facts import Facts
-from jobsubmit.check.program.functions import is_own_method, value_returned
+from jobsubmit.check.program.functions import value_returned
 from jobsubmit.check.program.hydra import Composed
 from jobsubmit.check.program.library_calls import value_of_call
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, is_of_self, spelled
 from jobsubmit.check.program.names import value_of_name
 from jobsubmit.check.program.operations import (
     COMPARE,
@@ -234,7 +234,7 @@ class Values:
         name = self.program.name_of(node.func, module)
         found = self.program.definition(name)
         is_mapping = found is not None and isinstance(found[1], ast.ClassDef) and "dict" in map(spelled, found[1].bases)
-        if not is_mapping and (found is not None or is_own_method(node.func)):
+        if not is_mapping and (found is not None or is_of_self(node.func)):
             return value_returned(self, node, module)
         return value_of_call(self, "dict" if is_mapping else name, node, module)
 
