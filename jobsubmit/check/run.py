@@ -51,7 +51,7 @@ from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.program.facts import Facts
-from jobsubmit.check.program.operations import BINARY, UNKNOWN, Several, several
+from jobsubmit.check.program.operations import UNKNOWN, Several, operated, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
@@ -121,7 +121,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     words = (*(word._replace(field="command") for word in words[:own_words]), *words[own_words:])
     words += _declared_words(job, read(plan.boot_file))
 
-    is_open = any(_VARIABLE.search(word.text) for word in words[:own_words])
+    is_open = any(_VARIABLE.search(word.text) or _SUM.search(word.text) for word in words[:own_words])
 
     @cache
     def code() -> Code:
@@ -236,8 +236,10 @@ def _computed(text: str, known: Mapping[str, str]) -> str:
 
 def _result_of(node: ast.expr) -> int:
     """Return the result of an arithmetic expression; raise ValueError for anything else."""
-    if isinstance(node, ast.BinOp) and type(node.op) in BINARY:
-        return int(BINARY[type(node.op)](_result_of(node.left), _result_of(node.right)))
+    if isinstance(node, ast.BinOp):
+        result = operated(node.op, _result_of(node.left), _result_of(node.right))
+        if isinstance(result, int):
+            return result
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_result_of(node.operand)
     if isinstance(node, ast.Constant) and isinstance(node.value, int):

@@ -438,6 +438,7 @@ def test_each_process_of_mode_launch_has_another_local_rank(tmp_path: Path) -> N
     [
         ("python train.py --rank $((NODE_RANK * NPROC_PER_NODE)) --size $((NNODES * NPROC_PER_NODE))", set()),
         ("python train.py --rank $((NODE_RANK * NPROC_PER_NODE)) --size $((NNODES))x", {"argument-type"}),
+        ("python train.py --rank $((2 ** 99)) --size $((GPUS * 2))", set()),
     ],
 )
 def test_numbers_that_a_shell_computes(line: str, wrong: set[str], tmp_path: Path) -> None:
