@@ -15,6 +15,7 @@ from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text, read_text
+from jobsubmit.check.program.functions import value_in_each_call
 from jobsubmit.check.program.module import MAIN, Module
 from jobsubmit.check.program.reading import ADDS_TO_PATH
 from jobsubmit.common.finding import Finding
@@ -154,7 +155,10 @@ def _reads(code: Code) -> Iterator[tuple[str, str]]:
     for module, call, name in code.reached.calls:
         node = _file_of(call, name)
         if node is not None and _is_reading(code, call, name, module):
-            yield module.where(call), _path(code, node, module)
+            path = _path(code, node, module)
+            each = value_in_each_call(code.values, node, module) if _ANY in path else ()
+            for known in [str(one) for one in each if isinstance(one, (str, PurePosixPath))] or [path]:
+                yield module.where(call), known
 
 
 def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from jobsubmit.check.checkpoints.recovery import saving_calls
 from jobsubmit.check.code import Code
-from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value, origins, seen_through
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, returned_values, spelled
-from jobsubmit.check.program.objects import SAME_MODEL, fields_of, is_torch_module
+from jobsubmit.check.program.objects import SAME_MODEL, fields_of, is_torch_module, made
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.check.program.yacs import MERGES
+from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
@@ -77,16 +77,16 @@ def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tup
             given = given_for(call, function, saved.id)
             if code.reached.of(call, home) and given is not None and given is not saved:
                 yield from _objects(code, given, home)
-    made = seen_through(saved, module)
-    if isinstance(made, ast.Call) and (found := code.program.called(made, module)) is not None:
+    held = seen_through(saved, module)
+    if isinstance(held, ast.Call) and (found := code.program.called(held, module)) is not None:
         returned = returned_values(found[1]) if isinstance(found[1], FUNCTIONS) else []
         if len(returned) == 1:
-            module, made = found[0], seen_through(returned[0], found[0])
+            module, held = found[0], seen_through(returned[0], found[0])
     values: list[ast.expr] = []
-    if isinstance(made, ast.Dict):
-        values = made.values
-    elif isinstance(made, ast.Call) and ast.unparse(made.func) == "dict":
-        values = [keyword.value for keyword in made.keywords]
+    if isinstance(held, ast.Dict):
+        values = held.values
+    elif isinstance(held, ast.Call) and ast.unparse(held.func) == "dict":
+        values = [keyword.value for keyword in held.keywords]
     elif isinstance(saved, ast.Name) and is_wrapped(code, saved, module) is not None:
         yield module, saved, "the whole model"
     for value in values:
@@ -107,7 +107,9 @@ def _is_whole_model(code: Code, value: ast.expr, module: Module) -> bool:
     if isinstance(value, ast.IfExp):
         return any(_is_whole_model(code, one, module) for one in (value.body, value.orelse))
     is_model = isinstance(value, (ast.Name, ast.Attribute)) and spelled(value).rpartition(".")[2] != "args"
-    return is_model and is_wrapped(code, value, module) is not None
+    known = made(code.program, value, module)
+    is_other = known is not None and not _is_model(known.owner)
+    return is_model and not is_other and is_wrapped(code, value, module) is not None
 
 
 def _kind(code: Code, value: ast.expr, module: Module) -> str:
@@ -118,17 +120,18 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
         return kind
     if isinstance(value, ast.Call) and code.program.name_of(value.func, module) in ("dataclasses.asdict", "vars"):
         return "a pathlib.Path" if value.args and _holds_path(code, value.args[0], module) else ""
-    made: ast.AST | None = None
+    maker: ast.AST | None = None
     if isinstance(value, ast.Name):
-        made = last_value(value, module)
+        maker = last_value(value, module)
         parts = [(home, part) for home, part in origins(code, value, module) if isinstance(part, ast.Call)]
         if any(code.program.name_of(part.func, home) == "argparse.Namespace" for home, part in parts):
             return "an argparse.Namespace"
     elif isinstance(value, ast.Attribute) and spelled(value.value) == "self":
         makers = [(home, part) for home, part in origins(code, value, module) if _class_of(code, part, home)]
         if len(makers) == 1:
-            module, made = makers[0]
-    owner = _class_of(code, made, module)
+            module, maker = makers[0]
+    known = made(code.program, value, module) if maker is None else None
+    owner = known.owner if known is not None else _class_of(code, maker, module)
     if owner is None or "torch" in ast.unparse(owner).partition(":")[0]:
         return ""
     is_plain = any(ast.unparse(base) in ("dict", "list", "str", "int", "float", "tuple") for base in owner.bases)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
 from jobsubmit.check.collectives.calls import CollectiveFinder
 from jobsubmit.check.collectives.rank_conditions import mentions_rank
 from jobsubmit.check.collectives.rank_zero import zero_branches
-from jobsubmit.check.origins import origins
+from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.variables import parameters
@@ -29,6 +30,7 @@ _WRITES = (
     "os.rename",
     "shutil.move",
 )
+_FILLS = (*_MAKES, *_WRITES, "urllib.request.urlretrieve")
 _READS = (
     *("torch.load", "numpy.load", "numpy.memmap", "open", "pandas.read_parquet", "pandas.read_csv"),
     *("torchvision.datasets.ImageFolder", "torchvision.datasets.DatasetFolder"),
@@ -137,15 +139,50 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
             on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
             on_node += _own_folders(code, call, module)
             place = next((one for one in on_node if not is_file or one in read_by_all), None)
+            place = place or _filled_inside(code, call, body, module)
             if place is not None:
                 yield _staged(module, call, place)
                 return
 
 
+def _filled_inside(code: Code, call: ast.Call, body: list[ast.stmt], module: Module) -> str | None:
+    """Return the folder on a node's disk that a function fills which a call enters, and that others read."""
+    calls = (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
+    entered = [found for one in calls if (found := code.program.called(one, module)) is not None]
+    found = code.program.called(call, module)
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return None
+    own = {node for root in (*body, *(function for _, function in entered)) for node in ast.walk(root)}
+    for inner in (node for node in ast.walk(found[1]) if isinstance(node, ast.Call)):
+        name = code.program.name_of(inner.func, found[0])
+        if name not in _FILLS and not _opens_to_write(code, inner, found[0]) and spelled(inner.func)[-7:] != ".tofile":
+            continue
+        for place in (str(code.values.of(given, found[0])) for given in inner.args):
+            folder = place if name in _MAKES else posixpath.dirname(place)
+            is_of_node = place.startswith(LOCAL_FOLDERS) or _is_below_code(folder)
+            if is_of_node and _is_used_outside(code, folder, own):
+                return folder
+    return None
+
+
+def _is_used_outside(code: Code, folder: str, own: set[ast.AST]) -> bool:
+    """Return whether a call gets a path in a folder, other than some that are known, and those that only ask for it."""
+    for module, call, name in code.reached.calls:
+        if call in own or name in _MAKES or name.startswith("os.path."):
+            continue
+        if any(beginning_of(code, given, module).startswith(folder) for given in call.args):
+            return True
+    return False
+
+
 def _own_folders(code: Code, call: ast.Call, module: Module) -> list[str]:
     """Return the folders below the code of the node that a call downloads to: `local_dir="./"`."""
     given = (code.values.of(argument(call, name), module) for name in ("local_dir", "cache_dir"))
-    return [one for one in given if isinstance(one, str) and one and one[0] not in "/~$" and "://" not in one]
+    return [one for one in given if isinstance(one, str) and _is_below_code(one)]
+
+
+def _is_below_code(path: str) -> bool:
+    return bool(path) and path[0] not in "/~$<" and "://" not in path
 
 
 def _given_to_do(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call, str]]:

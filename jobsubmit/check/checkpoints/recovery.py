@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import beginning_of, parts_returned, words_of
+from jobsubmit.check.origins import beginning_of, origins, parts_returned, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import read_text
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.functions import enter
+from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.mounts import Mount
@@ -22,6 +23,12 @@ _LOADS = frozenset(
     ]
 )
 _NEW_NAME = re.compile(r"\$\{now:[^}]*\}|strftime|time\.time\(\)|datetime\.(?:datetime\.)?(?:utc)?now\(\)|uuid\.uuid\d")
+# A number that no folder has yet: how many there are, or one more than the last.
+_NEXT_NUMBER = re.compile(
+    r"len\((?:\w+\()?(?:[\w.]+\.)?(?:glob|listdir|iterdir|scandir)\b"
+    r"|max\(\w*(?:ids?|runs?|versions?|nums?|numbers?)\b[^()]*\) \+ 1"
+)
+_SEARCHES = re.compile(r"\b(?:r?glob|listdir|iterdir|scandir|walk)\(")
 _LOADING_FUNCTIONS = ("torch.load", "torch.jit.load", "torch.distributed.checkpoint.load", "joblib.load", "pickle.load")
 _MOST_FILES = 200
 # Methods that save a checkpoint, with the argument that is its path.
@@ -137,16 +144,50 @@ def _named_by_start(code: Code) -> Iterator[Finding]:
     for module, place, path in saves:
         words = _words_of_path(code, path, module) if path is not None else ""
         found = _NEW_NAME.search(words) or _NEW_NAME.search(_of_configuration(code, words))
-        if found:
+        source = found[0] if found else _numbered_by(code, path, module) if path is not None else ""
+        if source:
             yield Finding(
                 "warning",
                 "no-checkpoint",
                 module.where(place),
-                f"the path depends on {found[0]}, so it is another one after each restart, which would not find the "
+                f"the path depends on {source}, so it is another one after each restart, which would not find the "
                 "checkpoint",
                 "use a path that stays the same, such as a name in checkpoint_dir",
             )
             return
+
+
+def _numbered_by(code: Code, path: ast.expr, module: Module) -> str:
+    """Return what gives a path a number that is not yet taken, where nothing looks for the paths of before."""
+    for home, part in origins(code, path, module):
+        calls = [one for one in ast.walk(part) if isinstance(one, ast.Call) and _takes_free_number(code, one, home)]
+        if calls and not _looks_for_all(code, ast.unparse(calls[0].func)):
+            return f"{ast.unparse(calls[0].func)}()"
+        counted = _NEXT_NUMBER.search(ast.unparse(part))
+        if counted and not _looks_for_all(code, counted[0]):
+            return "the number of folders that exist"
+    return ""
+
+
+def _takes_free_number(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a function of the program looks in a loop for a path that does not exist, and may do so here."""
+    found = code.program.called(call, module)
+    if found is None or not isinstance(found[1], FUNCTIONS):
+        return False
+    entered = enter(code.values, call, module)
+    for loop in (node for node in ast.walk(found[1]) if isinstance(node, (ast.For, ast.While))):
+        tests = [one.test for one in ast.walk(loop) if isinstance(one, (ast.If, ast.While))]
+        around = [above.test for above in found[0].above(loop) if isinstance(above, ast.If)]
+        is_entered = entered is None or not any(entered[0].truth(test, found[0]) is False for test in around)
+        if is_entered and any("exists(" in ast.unparse(test) for test in tests):
+            return True
+    return False
+
+
+def _looks_for_all(code: Code, source: str) -> bool:
+    """Return whether what is loaded is looked for in all folders, and not only in the new one, as its words show."""
+    loads = (words_of(code, call.args[0], module) for module, call in code.calls("torch.load") if call.args)
+    return any(_SEARCHES.search(words) and source not in words for words in loads)
 
 
 def _words_of_path(code: Code, path: ast.expr, module: Module) -> str:

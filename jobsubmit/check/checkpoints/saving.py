@@ -11,11 +11,11 @@ from jobsubmit.check.code import ACCELERATOR, Code
 from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, is_in_branch_of_zero
 from jobsubmit.check.collectives.rank_zero import zero_branches
-from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters
+from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
 _SAVES = ("torch.save",)

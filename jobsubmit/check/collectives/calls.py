@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jobsubmit.check.code import Code, is_ddp
@@ -90,7 +90,7 @@ class CollectiveFinder:
                 elif depth < _DEEPEST and (inner := self._inside(node, module, depth)):
                     yield inner
 
-    def may_meet(self, body: list[ast.stmt], module: Module) -> bool:
+    def may_meet(self, body: Iterable[ast.AST], module: Module) -> bool:
         """Return whether the other ranks come to a collective of their own."""
         return next(self.collectives(body, module), None) is not None
 
@@ -171,9 +171,10 @@ class CollectiveFinder:
             found = self._method(call.func, call.func.value.id, module)
         if found is None and isinstance(call.func, ast.Attribute):
             return self._inside_all(call.func, module, depth)
-        if found is None or isinstance(found[1], ast.ClassDef):
-            return None
-        return self._inside_function(found[1], found[0], depth)
+        function = found[1] if found is not None else None
+        if isinstance(function, ast.ClassDef):
+            function = own_method(function, "__init__")
+        return self._inside_function(function, found[0], depth) if found is not None and function is not None else None
 
     def _applied(self, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
         """Return what `AllReduce.apply(x)` executes, of a torch.autograd.Function of the program: its forward()."""
@@ -214,7 +215,7 @@ class CollectiveFinder:
 
 
 def has_counterpart(
-    finder: CollectiveFinder, scope: ast.AST, module: Module, own: list[ast.stmt], found: Collective
+    finder: CollectiveFinder, scope: ast.AST, module: Module, own: Sequence[ast.AST], found: Collective
 ) -> bool:
     """Return whether the other ranks come to the same collective in a branch of their own in the same function."""
     inside = set(own)

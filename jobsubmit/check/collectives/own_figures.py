@@ -13,6 +13,7 @@ from jobsubmit.check.origins import parts_returned
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters
+from jobsubmit.check.wrapper import is_wrapped
 
 _AVERAGES = re.compile(r"averag|reduce|gather|sync|broadcast|all_mean|dist_mean|world")
 _COLLECTIVES = ("torch.distributed.", "torch.distributed.nn.", "torch.distributed.nn.functional.")
@@ -23,7 +24,7 @@ _IS_RESULT = re.compile(r"loss|accura|\bacc|error|metric|score|iou|perplexity|co
 _OF_VALUES = frozenset(
     [
         *("item", "mean", "sum", "cpu", "detach", "float", "double", "numpy", "tolist", "to", "cuda", "clone", "view"),
-        *("max", "min", "long", "int", "size", "eq", "values", "items"),
+        *("max", "min", "long", "int", "size", "eq", "values", "items", "numel", "nelement"),
     ]
 )
 _MOST = 200
@@ -92,7 +93,7 @@ class _Trace:
             return bool(returned) and all(self.follow(one, found[0]) for one in returned)
         if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_VALUES:
             return self.follow(call.func.value, module)
-        if _COMPUTES.search(spelled(call.func)):
+        if _COMPUTES.search(spelled(call.func)) or is_wrapped(code, call.func, module) is not None:
             self.has_result = True
             return True
         if name in _BUILT_IN or name.startswith(_LIBRARIES):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, returned_values, spelled
 from jobsubmit.check.program.objects import given_to_fields
-from jobsubmit.check.program.variables import parameters, values_of_field
+from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
 _RANK = re.compile(r"^(?:ddp_|dist_|distributed_|global_|local_|world_|node_)*rank$|^process_index$")
 _MAIN = re.compile(
@@ -35,7 +36,7 @@ def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool
         case ast.IfExp():
             return _side_of_choice(test, code, module, depth)
         case ast.Compare(ops=[op]):
-            return _compared(test.left, op, test.comparators[0], code, module)
+            return _compared(test.left, op, test.comparators[0], code, module, depth)
         case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]):
             test = ast.Attribute(owner, name, ast.Load())
     return _side_of_name(test, code, module, depth)
@@ -45,8 +46,7 @@ def _side_of_choice(choice: ast.IfExp, code: Code, module: Module, depth: int) -
     """Return the same for what is one of two things, or nothing: `Saver() if rank == 0 else None`."""
     if isinstance(choice.orelse, ast.Constant) and not choice.orelse.value:
         return zero_side(choice.test, code, module, depth)
-    sides = {zero_side(item, code, module, depth) for item in (choice.body, choice.orelse)}
-    return sides.pop() if len(sides) == 1 else None
+    return _agreed(zero_side(item, code, module, depth) for item in (choice.body, choice.orelse))
 
 
 def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool | None:
@@ -57,8 +57,9 @@ def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool
     if takes_nothing and _MAIN.match(_last_name(test)):
         return True
     if isinstance(test, ast.Attribute) and (values := _values_of(test.attr, code)):
-        sides = {None if value is None else zero_side(value, code, home, depth + 1) for home, value in values}
-        return sides.pop() if len(sides) == 1 else None
+        return _agreed(None if value is None else zero_side(value, code, home, depth + 1) for home, value in values)
+    if isinstance(test, ast.Name):
+        return _side_of_variable(test, code, module, depth, nothing=(None, False))
     return _answered(test, code, module, depth) if isinstance(test, (ast.Call, ast.Attribute)) else None
 
 
@@ -67,19 +68,56 @@ def _values_of(field: str, code: Code) -> list[tuple[Module, ast.expr | None]]:
     return [*values_of_field(code.program, field), *given_to_fields(code.program).get(field, ())]
 
 
-def _side_of_object(node: ast.expr, op: ast.cmpop, code: Code, module: Module) -> bool | None:
+def _side_of_object(node: ast.expr, op: ast.cmpop, code: Code, module: Module, depth: int) -> bool | None:
     """Return the same for an object that only some ranks have: `saver = Saver() if rank == 0 else None`."""
-    sides = [_side_of_made(value, code, home, 0) for home, value in _made_of(node, code, module)]
-    side = sides[0] if sides and all(one is sides[0] for one in sides) else None
+    if isinstance(node, ast.Name):
+        side = _side_of_variable(node, code, module, depth, nothing=(None,))
+    else:
+        values = _values_of(node.attr, code) if isinstance(node, ast.Attribute) else []
+        made = [(home, one) for home, one in values if not (isinstance(one, ast.Constant) and one.value is None)]
+        side = _agreed(_side_of_made(value, code, home, 0) for home, value in made)
     return side if side is None or isinstance(op, ast.IsNot) else not side
 
 
-def _made_of(node: ast.expr, code: Code, module: Module) -> list[tuple[Module, ast.expr | None]]:
-    """Return what a variable or a field is set to, where that is not None."""
+def _side_of_variable(
+    name: ast.Name, code: Code, module: Module, depth: int, nothing: tuple[object, ...]
+) -> bool | None:
+    """Return the same for a variable that others set to `nothing`: by what a parameter is given, or one branch sets."""
+    scope = module.function_of(name)
+    stores = module.stores.get((scope or module.tree, name.id), ())
+    if depth <= _DEEPEST and not stores and scope is not None and name.id in parameters(scope):
+        calls = code.program.calls_of.get(module.called_as(scope), ())
+        given = [(home, given_for(call, scope, name.id)) for home, call in calls if code.reached.of(call, home)]
+        return _agreed(_side_of_given(one, code, home, depth + 1, nothing) for home, one in given)
+    values = [(store, assigned_to(store, module)) for store in stores]
+    made = [(store, one) for store, one in values if not (isinstance(one, ast.Constant) and one.value in nothing)]
+    if len(made) == len(values) or depth > _DEEPEST:
+        return _side_of_made(code.values.assigned(name, module), code, module, 0)
+    return _agreed(_side_of_branch(store, code, module, depth + 1) for store, _ in made)
+
+
+def _side_of_given(
+    node: ast.expr | None, code: Code, module: Module, depth: int, nothing: tuple[object, ...]
+) -> bool | None:
     if isinstance(node, ast.Name):
-        return [(module, code.values.assigned(node, module))]
-    values = _values_of(node.attr, code) if isinstance(node, ast.Attribute) else []
-    return [(home, one) for home, one in values if not (isinstance(one, ast.Constant) and one.value is None)]
+        return _side_of_variable(node, code, module, depth, nothing)
+    return _side_of_made(node, code, module, 0)
+
+
+def _side_of_branch(node: ast.AST, code: Code, module: Module, depth: int) -> bool | None:
+    """Return whether only rank 0 comes to a node, by the conditions around it."""
+    inner = node
+    for above in module.above(node):
+        if isinstance(above, ast.If) and inner in above.body and zero_side(above.test, code, module, depth):
+            return True
+        inner = above
+    return None
+
+
+def _agreed(sides: Iterable[bool | None]) -> bool | None:
+    """Return what all of some answers say; None where they differ, or there are none."""
+    found = set(sides)
+    return found.pop() if len(found) == 1 else None
 
 
 def _side_of_made(made: ast.expr | None, code: Code, module: Module, depth: int) -> bool | None:
@@ -91,8 +129,7 @@ def _side_of_made(made: ast.expr | None, code: Code, module: Module, depth: int)
     found = code.program.called(made, module) if isinstance(made, ast.Call) and depth < _DEEPEST else None
     if found is None or not isinstance(found[1], FUNCTIONS):
         return None
-    sides = {_side_of_made(one, code, found[0], depth + 1) for one in returned_values(found[1])}
-    return sides.pop() if len(sides) == 1 else None
+    return _agreed(_side_of_made(one, code, found[0], depth + 1) for one in returned_values(found[1]))
 
 
 def _answered(node: ast.Call | ast.Attribute, code: Code, module: Module, depth: int) -> bool | None:
@@ -105,9 +142,9 @@ def _answered(node: ast.Call | ast.Attribute, code: Code, module: Module, depth:
     return None if returned is None else zero_side(returned, code, found[0], depth + 1)
 
 
-def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module: Module) -> bool | None:
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module: Module, depth: int) -> bool | None:
     if isinstance(op, (ast.Is, ast.IsNot)):
-        return _side_of_object(left, op, code, module)
+        return _side_of_object(left, op, code, module, depth)
     if is_rank(right, code, module):
         left, right = right, left
     if not is_rank(left, code, module):

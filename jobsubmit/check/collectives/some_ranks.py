@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
 from jobsubmit.check.code import ACCELERATOR, Code, trains
@@ -52,7 +52,7 @@ def check_some_ranks(code: Code) -> Iterator[Finding]:
 
 
 def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
-    for module, node in finder.code.program.of(ast.If):
+    for module, node in finder.code.program.of(ast.If, ast.IfExp):
         if zero_side(node.test, finder.code, module) is not None:
             continue
         for body, others, found in _one_sided(finder, node, module):
@@ -72,15 +72,18 @@ def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
 
 
 def _one_sided(
-    finder: CollectiveFinder, node: ast.If, module: Module
-) -> Iterator[tuple[list[ast.stmt], list[ast.stmt], Collective]]:
+    finder: CollectiveFinder, node: ast.If | ast.IfExp, module: Module
+) -> Iterator[tuple[Sequence[ast.AST], Sequence[ast.AST], Collective]]:
     """Yield what some ranks execute by a condition, what the others do instead, and a collective of the former."""
     differs, compares = _differs(finder.code, node, module), _compares_rank(finder.code, node, module)
-    rest = [*node.orelse, *(after(node, module) if leaves(node.body) else [])]
-    found = next(finder.collectives(node.body, module), None) if differs or compares else None
+    body: Sequence[ast.AST] = [node.body] if isinstance(node, ast.IfExp) else node.body
+    rest: Sequence[ast.AST] = [node.orelse] if isinstance(node, ast.IfExp) else node.orelse
+    if isinstance(node, ast.If) and leaves(node.body):
+        rest = [*rest, *after(node, module)]
+    found = next(finder.collectives(body, module), None) if differs or compares else None
     if found is not None and (differs or _is_of_all(found)):
-        yield node.body, rest, found
-    if compares and leaves_at_last(node.body):
+        yield body, rest, found
+    if isinstance(node, ast.If) and compares and leaves_at_last(node.body):
         yield from ((rest, node.body, one) for one in _new_groups(finder, rest, module) if _is_of_all(one))
 
 
@@ -89,7 +92,7 @@ def _is_of_all(found: Collective) -> bool:
     return found.name == "new_group" and argument(found.call, "use_local_synchronization") is None
 
 
-def _new_groups(finder: CollectiveFinder, body: list[ast.stmt], module: Module) -> Iterator[Collective]:
+def _new_groups(finder: CollectiveFinder, body: Iterable[ast.AST], module: Module) -> Iterator[Collective]:
     """Yield the calls in some statements that make a group, itself or by a function of the same name."""
     for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
         if finder.code.program.name_of(call.func, module).endswith(".new_group") and finder.code.reached.of(
@@ -98,13 +101,13 @@ def _new_groups(finder: CollectiveFinder, body: list[ast.stmt], module: Module) 
             yield Collective(call, module, "new_group")
 
 
-def _differs(code: Code, node: ast.If, module: Module) -> bool:
+def _differs(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool:
     """Return whether a condition surely holds on some ranks and not on others."""
     value = code.values.of(node.test, module)
     return isinstance(value, Several) and len(set(map(bool, value.values))) > 1 and bool(code.reached.of(node, module))
 
 
-def _compares_rank(code: Code, node: ast.If, module: Module) -> bool:
+def _compares_rank(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool:
     """Return whether a condition compares the rank or what is computed from it: `rank in members`, `i == rank // 2`."""
     return isinstance(node.test, ast.Compare) and mentions_rank(node.test) and bool(code.reached.of(node, module))
 

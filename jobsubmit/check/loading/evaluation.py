@@ -149,8 +149,9 @@ def _combines(finder: CollectiveFinder, nodes: Iterable[ast.AST], module: Module
         first = next(finder.collectives([ast.Expr(node)], module), None)
         if _is_adding_up(node) or (first is not None and first.name not in BARRIERS):
             return True
-        if first is not None and any(map(_is_adding_up, _inside(finder.code, node, module))):
-            return True  # it waits for all, and then adds up
+        inside = list(_inside(finder.code, node, module)) if first is not None else []
+        if any(map(_is_adding_up, inside)) or any(map(_is_loading, inside)):
+            return True  # it waits for all, and then adds up, or reads what each has written
     return False
 
 
@@ -172,6 +173,10 @@ def _inside(code: Code, call: ast.Call, module: Module) -> Iterator[ast.AST]:
 def _is_adding_up(node: ast.AST) -> bool:
     name = spelled(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
     return name in _ADDS_UP - {"evaluate"}
+
+
+def _is_loading(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and spelled(node.func).rpartition(".")[2] in ("load", "loads", "read_csv")
 
 
 def _counted(code: Code, node: ast.expr, module: Module) -> ast.expr | None:

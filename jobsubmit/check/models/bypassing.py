@@ -9,11 +9,11 @@ from typing import TypeGuard
 
 from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.state import OWN_NAMES
-from jobsubmit.check.models.wrapper import is_wrapped, names_of_wrappers
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, returned_values, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
+from jobsubmit.check.wrapper import is_wrapped, names_of_wrappers
 from jobsubmit.common.finding import Finding
 
 _WITHOUT = re.compile(r"(?:without|wo)_(?:ddp|parallel)$")
@@ -132,7 +132,7 @@ def kept_aside(code: Code) -> Iterator[Finding]:
         if not isinstance(model, (ast.Name, ast.Attribute)) or spelled(kept) == spelled(model):
             continue
         uses = [(home, node) for home, node in _uses_of(code, kept, module) if code.reached.of(node, home)]
-        if not uses or any(not _is_of_parts(home, node) for home, node in uses):
+        if not uses or any(not _is_of_parts(home, node) and not _never_calls(code, node, home) for home, node in uses):
             continue
         for home, node in _uses_of(code, model, module):
             if node is not model and _is_trained(code, node, home):
@@ -169,10 +169,28 @@ def _is_of_parts(module: Module, node: ast.AST) -> bool:
     return isinstance(above, ast.Attribute) and above.attr not in ("forward", "__call__", "join", "module")
 
 
+def _never_calls(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether a use of a wrapper is an argument of a function that only uses its parts or asks what it is."""
+    call = module.parents.get(node)
+    found = code.program.called(call, module) if isinstance(call, ast.Call) and node in call.args else None
+    if found is None or not isinstance(call, ast.Call) or not isinstance(found[1], FUNCTIONS):
+        return False
+    names = [name for name in parameters(found[1]) if given_for(call, found[1], name) is node]
+    uses = [one for one in ast.walk(found[1]) if isinstance(one, ast.Name) and one.id in names]
+    return bool(names) and all(_is_of_parts(found[0], one) or _is_asked(found[0], one) for one in uses)
+
+
+def _is_asked(module: Module, node: ast.AST) -> bool:
+    """Return whether a use asks what class something is of: `isinstance(module, DistributedDataParallel)`."""
+    call = module.parents.get(node)
+    return isinstance(call, ast.Call) and spelled(call.func) == "isinstance"
+
+
 def _is_trained(code: Code, node: ast.AST, module: Module) -> bool:
     """Return whether a use of a model, which is called or given to something, is in a function that trains."""
     above = module.parents.get(node)
-    is_given = isinstance(above, ast.Call) and (above.func is node or node in above.args)
+    call = module.parents.get(above) if isinstance(above, ast.keyword) else above
+    is_given = isinstance(call, ast.Call) and not spelled(call.func).endswith("copy")
     scope = module.scope_of(node)
     return is_given and trains(scope) and bool(code.reached.of(node, module)) and _may_train(scope)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import is_seed_of_rank, set_to, words_of
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import FUNCTIONS, Module, class_around
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, spelled
 from jobsubmit.check.program.objects import is_torch_module, made
 from jobsubmit.common.finding import Finding
 
@@ -20,6 +20,7 @@ _CHOICE = re.compile(r"ddp|dist|parallel|manual|averag|sync|accum|mode|backend|s
 _NO_GRADIENT = re.compile(r"grad\w*_?accum\w*|accum\w*_?grad\w*|(?:max_)?grad_?(?:norm|clip)\w*|clip_grad\w*")
 _SEEDS = ("manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed_all", "fix_seed", "setup_seed")
 _WORLD = re.compile(r"get_world_size\(\)|WORLD_SIZE|\bworld_size\b")
+_KEEPS_NUMBER = ("int", "float", "max", "get", "getenv", "tensor", "as_tensor")
 _ALL_REDUCE = "torch.distributed.all_reduce"
 _NORMS = ("norm", "pow", "square", "dot", "isfinite", "isnan", "isinf", "item", "max", "abs")
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
@@ -103,14 +104,21 @@ def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
     if depth > _DEEPEST:
         return False
     if _WORLD.search(ast.unparse(node)):
-        return not any(isinstance(inner, ast.BinOp) for inner in ast.walk(node))
+        return not any(isinstance(inner, ast.BinOp) or _is_given_world(inner) for inner in ast.walk(node))
     if isinstance(node, ast.Call) and ast.unparse(node.func) in ("int", "float") and node.args:
         return _is_world_size(code, node.args[0], module, depth + 1)
     values = set_to(code, node, module)
     if bool(values) and all(one is not None and _is_world_size(code, one, home, depth + 1) for home, one in values):
         return True
     is_as_many = isinstance(node, ast.Name) and code.values.of(node, module) == code.world_size
-    return is_as_many and "get_world_size" in words_of(code, node, module)
+    words = words_of(code, node, module) if is_as_many else ""
+    return "get_world_size" in words and "//" not in words
+
+
+def _is_given_world(node: ast.AST) -> bool:
+    """Return whether a call may compute something from the number of processes: `settings.steps(world_size)`."""
+    is_plain = isinstance(node, ast.Call) and spelled(node.func).rpartition(".")[2] in _KEEPS_NUMBER
+    return isinstance(node, ast.Call) and not is_plain and any(_WORLD.search(ast.unparse(one)) for one in node.args)
 
 
 def _division(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeGuard
 
 from jobsubmit.check.code import Code, is_ddp
-from jobsubmit.check.models.wrapper import is_unconditional, is_wrapped, names_of_wrappers
 from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.variables import values_of_field
+from jobsubmit.check.wrapper import is_unconditional, is_wrapped, names_of_wrappers
 from jobsubmit.common.finding import Finding
 
 # Code that changes the keys.

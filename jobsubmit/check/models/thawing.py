@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp
-from jobsubmit.check.models.wrapper import Wrapped
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import assigned_to, parameters
+from jobsubmit.check.wrapper import Wrapped
 from jobsubmit.common.finding import Finding
 
 _COUNTER = re.compile(r"(?:current_|global_)?(?:epoch|step|iteration|it)")

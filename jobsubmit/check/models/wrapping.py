@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.bypassing import called_by_name, inner_called, kept_aside, never_called
 from jobsubmit.check.models.thawing import thawed_by_argument, thawed_in_loop, thawed_inside, thawed_later
-from jobsubmit.check.models.wrapper import Wrapped
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.objects import SAME_MODEL
 from jobsubmit.check.program.variables import is_load
+from jobsubmit.check.wrapper import Wrapped
 from jobsubmit.common.finding import Finding
 
 _DATA_PARALLEL = "torch.nn.DataParallel"

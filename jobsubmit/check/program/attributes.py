@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.check.program import yacs
 from jobsubmit.check.program.functions import returned_expression
 from jobsubmit.check.program.hydra import MISSING
+from jobsubmit.check.program.library_calls import arguments_as_mapping
 from jobsubmit.check.program.module import Function, Module, class_around, spelled
 from jobsubmit.check.program.names import value_at_top, value_set_at
-from jobsubmit.check.program.objects import field_of
+from jobsubmit.check.program.objects import field_of, made
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import is_executed, position
 
@@ -27,12 +28,16 @@ _LONGEST_WAY = 5  # of calls that lead to a place
 
 def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> Any:
     """Return the value of `owner.name`, or UNKNOWN."""
+    if values.bound and spelled(node) in values.bound:
+        return values.of(values.bound[spelled(node)], module)
     if values.is_strict and not _is_surely_found(values, node, module):
         return UNKNOWN
     if node.attr == "requires_grad":
         return True
     if spelled(node.value) not in values.namespaces and _may_be_set(values, node.attr):
         return UNKNOWN
+    if node.attr == "__dict__":
+        return arguments_as_mapping(values, node.value)
     name = values.program.name_of(node, module)
     if name == "sys.argv":
         return ["", *values.facts.argv]
@@ -75,10 +80,19 @@ def _field(values: Values, node: ast.Attribute, module: Module) -> Any:
     """Return the value of a field of an object whose class the program defines."""
     found = field_of(values.program, node, module)
     if found is None:
-        return UNKNOWN
+        return _field_of_mapping(values, node, module)
     home, source = found
     returned = returned_expression(values, source, home) if isinstance(source, ast.FunctionDef) else source
     return UNKNOWN if returned is None else values.of(returned, home)
+
+
+def _field_of_mapping(values: Values, node: ast.Attribute, module: Module) -> Any:
+    """Return the value of a field that an object gets with others in a mapping: `Config(**vars(args))`."""
+    found = made(values.program, node.value, module)
+    if found is None or found.call is None or any(isinstance(one, ast.Starred) for one in found.call.args):
+        return UNKNOWN
+    given = [values.of(keyword.value, found.at) for keyword in found.call.keywords if keyword.arg is None]
+    return next((one[node.attr] for one in given if isinstance(one, dict) and node.attr in one), UNKNOWN)
 
 
 def _stored(values: Values, node: ast.Attribute, module: Module) -> Any:

@@ -224,7 +224,8 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
 def given_for(call: ast.Call, function: Function, parameter: str) -> ast.expr | None:
     """Return what a call gives for a parameter of the function that it calls."""
     names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    if names[:1] in (["self"], ["cls"]):
+    is_of_class = bool(function.decorator_list) or function.name.startswith("__")
+    if names[:1] == ["self"] or (names[:1] == ["cls"] and is_of_class):
         names = names[1:]
     return argument(call, parameter, names.index(parameter) if parameter in names else None)
 

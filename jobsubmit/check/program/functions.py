@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, spelled
+from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import assigned_to, is_executed, own_returns, parameters
 
@@ -37,11 +38,16 @@ def value_returned(values: Values, call: ast.Call, module: Module) -> Any:
 def enter(values: Values, call: ast.Call, module: Module) -> tuple[Values, Module, Function] | None:
     """Return a function that a call enters, with the values of its parameters; None where it is not clear."""
     found = _called(values, call, module)
-    outer = {function for function, _ in values.given}
-    if found is None or found[1] in outer or len(outer) > _MOST_CALLS or hides_arguments(call):
-        return None
-    home, function = found
-    if not _is_called_as_written(function):
+    return None if found is None else _enter(values, call, module, *found)
+
+
+def _enter(
+    values: Values, call: ast.Call, module: Module, home: Module, function: Function
+) -> tuple[Values, Module, Function] | None:
+    """Return a function with the values that a call gives to its parameters; None where that is not clear."""
+    outer = {one for one, _ in values.given}
+    is_unclear = hides_arguments(call) or not _is_called_as_written(function)
+    if function in outer or len(outer) > _MOST_CALLS or is_unclear:
         return None
     # The entry without a name shows that the function is being evaluated, even if it has no parameters.
     given: dict[tuple[Function, str], Any] = {(function, ""): None}
@@ -58,11 +64,15 @@ def enter(values: Values, call: ast.Call, module: Module) -> tuple[Values, Modul
 
 
 def value_in_each_call(values: Values, node: ast.expr, module: Module) -> Iterator[Any]:
-    """Yield the value of an expression in each call of the function that it is in, where that is clear."""
+    """Yield the value of an expression in each call of the function, or of the class, that it is in, where clear."""
     function = module.function_of(node)
     calls = values.program.calls_of.get(module.called_as(function), ()) if function is not None else ()
     for home, call in calls[:_MOST_CALLERS]:
-        entered = enter(values, call, home) if call not in values.dead else None
+        found = values.program.definition(values.program.name_of(call.func, home))
+        is_maker = function is not None and found is not None and function in getattr(found[1], "body", ())
+        if call in values.dead or function is None:
+            continue
+        entered = _enter(values, call, home, module, function) if is_maker else enter(values, call, home)
         if entered is not None and entered[2] is function:
             yield entered[0].of(node, module)
 
@@ -72,7 +82,21 @@ def _called(values: Values, call: ast.Call, module: Module) -> tuple[Module, Fun
     if is_of_self(call.func):
         return _own_method_called(values, call, module)
     found = values.program.definition(values.program.name_of(call.func, module))
+    if found is None and is_method_of_program(values, call):
+        return _method_called(values, call, module)
     return (found[0], found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else None
+
+
+def is_method_of_program(values: Values, call: ast.Call) -> bool:
+    """Return whether a call may be one of a method that the program defines once."""
+    return isinstance(call.func, ast.Attribute) and len(values.program.methods.get(call.func.attr, ())) == 1
+
+
+def _method_called(values: Values, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
+    """Return the method that `settings.method()` calls, where it is clear what class the object is of."""
+    found = made(values.program, call.func.value, module)  # type: ignore[attr-defined] # it is an attribute
+    home, owner, method = values.program.methods[call.func.attr][0]  # type: ignore[attr-defined] # it is an attribute
+    return (home, method) if found is not None and found.owner is owner else None
 
 
 def _own_method_called(values: Values, call: ast.Call, module: Module) -> tuple[Module, Function] | None:

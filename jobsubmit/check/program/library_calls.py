@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
 
 _OMEGACONF = ("omegaconf.OmegaConf.", "OmegaConf.")
+_PARSES = ("parse_args", "parse_intermixed_args")
 _MAPPINGS = frozenset(
     ["dict", "Namespace", "SimpleNamespace", "EasyDict", "edict", "AttrDict", "Munch", "Box", "DotDict", "ConfigDict"]
 )
@@ -61,11 +62,23 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         return 0
     if name == "hasattr" and len(node.args) > 1 and spelled(node.args[0]) in values.namespaces:
         return True if values.of(node.args[1], module) in values.arguments else UNKNOWN
+    if name == "vars" and len(node.args) == 1:
+        return arguments_as_mapping(values, node.args[0])
     if name == "isinstance" and len(node.args) > 1:
         return is_instance(values.required(node.args[0], module), node.args[1])
     if name in CONVERT and not node.keywords:
         return lifted(CONVERT[name], *(values.required(item, module) for item in node.args))
     return _method(values, node.func, node, module) if isinstance(node.func, ast.Attribute) else UNKNOWN
+
+
+def arguments_as_mapping(values: Values, node: ast.expr) -> Any:
+    """Return the parsed arguments by name, if an expression is them; what the program sets later is not known."""
+    is_parsed = isinstance(node, ast.Call) and spelled(node.func).rpartition(".")[2] in _PARSES
+    is_kept = spelled(node) in values.namespaces
+    if not (is_parsed or is_kept) or "set_defaults" in values.program.attribute_loads:
+        return UNKNOWN
+    changed = values.program.attribute_stores if is_kept else ()
+    return {name: UNKNOWN if name in changed else value for name, value in values.arguments.items()} or UNKNOWN
 
 
 def _has_no_less_than_0(values: Values, node: ast.Call, module: Module) -> bool:
@@ -120,7 +133,7 @@ def _method(values: Values, method: ast.Attribute, node: ast.Call, module: Modul
         return owner if isinstance(owner, OpenFile) else OpenFile(str(owner))
     if isinstance(owner, dict) and name == "keys":
         return list(owner)
-    if isinstance(owner, dict) and name == "get" and node.args:
+    if isinstance(owner, dict) and name in ("get", "pop") and node.args:
         key = values.required(node.args[0], module)
         return owner[key] if key in owner else values.of(node.args[1], module) if node.args[1:] else None
     if name == "is_integer" and isinstance(owner, float):

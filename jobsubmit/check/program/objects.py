@@ -63,7 +63,7 @@ def field_of(program: Program, node: ast.Attribute, module: Module) -> tuple[Mod
             return None
     for statement in found.owner.body:
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _sets_field(statement, node.attr):
-            default = _default_of_field(statement.value)
+            default = default_of_field(statement.value)
             return None if default is None else (found.home, default)
         if isinstance(statement, ast.FunctionDef) and statement.name == node.attr and is_property(statement):
             return found.home, statement
@@ -79,7 +79,7 @@ def given_to_fields(program: Program) -> Mapping[str, Sequence[tuple[Module, ast
             continue
         fields = fields_of(owner)
         for name, field in fields.items():
-            if (default := _default_of_field(field.value)) is not None:
+            if (default := default_of_field(field.value)) is not None:
                 found.setdefault(name, []).append((home, default))
         for at, call in program.calls_of.get(f"{home.name}.{owner.name}", ()):
             for name, given in _given_by(call, list(fields)):
@@ -139,7 +139,7 @@ def _sets_field(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
     return any(isinstance(target, ast.Name) and target.id == name for target in targets)
 
 
-def _default_of_field(node: ast.expr | None) -> ast.expr | None:
+def default_of_field(node: ast.expr | None) -> ast.expr | None:
     """Return the default of a field of a dataclass: of `field(default=…)`, and what a factory makes."""
     if not isinstance(node, ast.Call) or spelled(node.func).rpartition(".")[2] != "field":
         return node

@@ -121,12 +121,12 @@ class Program:
     def filled(self) -> frozenset[str]:
         """Return the variables whose containers are changed after they were made."""
         found: set[str] = set()
-        for _, node in self.of(ast.Subscript, ast.Call, ast.AugAssign):
+        for module, node in self.of(ast.Subscript, ast.Call, ast.AugAssign):
             target: ast.AST | None = None
             if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
                 target = node.value
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in _READS:
-                target = node.func.value
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                target = None if _only_reads(node, node.func, module) else node.func.value
             elif isinstance(node, ast.AugAssign):
                 target = node.target
             while isinstance(target, ast.Subscript):
@@ -319,6 +319,17 @@ class Program:
             for name in (*module.aliases.values(), *module.stars)
             for package in packages
         )
+
+
+def _only_reads(call: ast.Call, method: ast.Attribute, module: Module) -> bool:
+    """Return whether a method leaves what a container holds as it is; of a mapping, it may take entries out."""
+    keys: list[ast.expr] = call.args[:1] if method.attr == "pop" else []
+    loops = [loop for above in module.above(call) for loop in getattr(above, "generators", ())] if keys else []
+    for loop in loops:  # (args.pop(key) for key in ("model", "data"))
+        if spelled(loop.target) == spelled(keys[0]):
+            keys = getattr(loop.iter, "elts", keys)
+    takes_entries = bool(keys) and all(isinstance(getattr(key, "value", None), str) for key in keys)
+    return method.attr in _READS or takes_entries
 
 
 def _sets_any_field(node: ast.Call | ast.Subscript) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from jobsubmit.check.program import yacs
 from jobsubmit.check.program.attributes import value_of_attribute
 from jobsubmit.check.program.facts import Facts
-from jobsubmit.check.program.functions import value_returned
+from jobsubmit.check.program.functions import is_method_of_program, value_returned
 from jobsubmit.check.program.hydra import Composed
 from jobsubmit.check.program.library_calls import value_of_call
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, is_of_self, spelled
@@ -234,7 +234,7 @@ class Values:
         name = self.program.name_of(node.func, module)
         found = self.program.definition(name)
         is_mapping = found is not None and isinstance(found[1], ast.ClassDef) and "dict" in map(spelled, found[1].bases)
-        if not is_mapping and (found is not None or is_of_self(node.func)):
+        if not is_mapping and (found is not None or is_of_self(node.func) or is_method_of_program(self, node)):
             return value_returned(self, node, module)
         return value_of_call(self, "dict" if is_mapping else name, node, module)
 

@@ -10,6 +10,7 @@ from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, returned_values
 
 DEEPEST = 6
+_NUMBERS = ("device_id", "output_device")  # arguments of FSDP, DistributedDataParallel and init_process_group
 
 
 def device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0) -> str:
@@ -76,6 +77,8 @@ def numbers_of_devices(call: ast.Call, name: str) -> Iterator[ast.expr]:
     if chosen is not None:
         yield _number_in_text(chosen) or chosen
     for keyword in call.keywords:
+        if keyword.arg in _NUMBERS and name.startswith("torch."):
+            yield keyword.value
         if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
             yield from keyword.value.elts[:1]
         if keyword.arg == "device_map" and isinstance(keyword.value, ast.Dict) and len(keyword.value.values) == 1:

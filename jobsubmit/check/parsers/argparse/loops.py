@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.calls import argument, given_for
+from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.objects import default_of_field, fields_of
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import parameters
@@ -33,12 +34,11 @@ def passes(values: Values, call: ast.Call, module: Module) -> list[Pass] | None:
     loop = next((node for node in module.above(call) if isinstance(node, (ast.For, ast.FunctionDef, ast.Lambda))), None)
     if not isinstance(loop, ast.For):
         return None
-    entries = _entries(values, loop.iter, module)
-    if entries is None or len(entries) > _MOST_ENTRIES:
+    each = _bound_to_fields(values, loop, module) or _bound_to_entries(values, loop, module)
+    if each is None or len(each) > _MOST_ENTRIES:
         return None
     found: list[Pass] = []
-    for entry in entries:
-        bound = _bound(loop.target, entry)
+    for bound in each:
         if bound is None:
             return None
         with_entry = replace(values, bound={**values.bound, **bound})
@@ -63,8 +63,8 @@ def type_name(one: Pass, node: ast.expr, module: Module) -> str:
     """Return the name of the type that an expression is, in one pass of a loop."""
     if isinstance(node, ast.Name) and node.id in one.assigned:
         return type_name(one, one.assigned[node.id], module)
-    if isinstance(node, ast.Name) and node.id in one.values.bound:
-        return type_name(one, one.values.bound[node.id], module)
+    if (bound := one.values.bound.get(spelled(node))) is not None:
+        return type_name(one, bound, module)
     if isinstance(node, ast.Call) and one.values.program.name_of(node.func, module) == "type" and node.args:
         value = one.values.of(node.args[0], module)
         return "?" if value is UNKNOWN else type(value).__name__
@@ -86,6 +86,39 @@ def _reaching(
                 yield from _reaching(branch, call, values, module, assigned)
         elif any(node is call for node in ast.walk(statement)):
             yield Pass(call, values, dict(assigned))
+
+
+def _bound_to_fields(values: Values, loop: ast.For, module: Module) -> list[dict[str, ast.expr] | None] | None:
+    """Return what the loop `for f in fields(Config)` knows in each pass: `f.name`, `f.type` and `f.default`."""
+    call, target = loop.iter, loop.target
+    if not isinstance(call, ast.Call) or values.program.name_of(call.func, module) != "dataclasses.fields":
+        return None
+    owners = _classes(values, argument(call, "class_or_instance", 0), module)
+    if not owners or not isinstance(target, ast.Name):
+        return None
+    each: list[dict[str, ast.expr] | None] = []
+    for name, declared in (item for owner in owners for item in fields_of(owner).items()):
+        default = default_of_field(declared.value)
+        bound = {f"{target.id}.name": ast.Constant(name), f"{target.id}.type": declared.annotation}
+        each.append(bound if default is None else {**bound, f"{target.id}.default": default})
+    return each
+
+
+def _classes(values: Values, node: ast.expr | None, module: Module) -> list[ast.ClassDef]:
+    """Return the classes that a name means: of a parameter, those that all calls give; none if one is not known."""
+    function = module.function_of(node) if isinstance(node, ast.Name) else None
+    if isinstance(node, ast.Name) and function is not None and node.id in parameters(function):
+        calls = values.program.calls_of.get(module.called_as(function), ())
+        found = [_classes(values, given_for(call, function, node.id), home) for home, call in calls]
+        return [owner for owners in found for owner in owners] if all(found) else []
+    definition = values.program.definition(values.program.name_of(node, module)) if node is not None else None
+    return [definition[1]] if definition is not None and isinstance(definition[1], ast.ClassDef) else []
+
+
+def _bound_to_entries(values: Values, loop: ast.For, module: Module) -> list[dict[str, ast.expr] | None] | None:
+    """Return what the variables of a loop hold in each pass; None for a pass that is not clear."""
+    entries = _entries(values, loop.iter, module)
+    return None if entries is None else [_bound(loop.target, entry) for entry in entries]
 
 
 def _bound(target: ast.expr, entry: ast.expr) -> dict[str, ast.expr] | None:
