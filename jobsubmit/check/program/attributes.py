@@ -9,12 +9,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program import yacs
+from jobsubmit.check.program.entries import with_entries
 from jobsubmit.check.program.functions import returned_expression
 from jobsubmit.check.program.hydra import MISSING
 from jobsubmit.check.program.library_calls import arguments_as_mapping
 from jobsubmit.check.program.module import Function, Module, class_around, spelled
 from jobsubmit.check.program.names import value_at_top, value_set_at
-from jobsubmit.check.program.objects import field_of, made
+from jobsubmit.check.program.objects import field_of, fields_of, is_record, made
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import is_executed, position
 
@@ -31,7 +32,8 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
     if values.bound and spelled(node) in values.bound:
         return values.of(values.bound[spelled(node)], module)
     if values.is_strict and not _is_surely_found(values, node, module):
-        return UNKNOWN
+        if not (values.trusts_fields and _is_set_at_once(values, node, module)):
+            return UNKNOWN
     if node.attr == "requires_grad":
         return True
     if spelled(node.value) not in values.namespaces and _may_be_set(values, node.attr):
@@ -59,6 +61,16 @@ def _is_surely_found(values: Values, node: ast.Attribute, module: Module) -> boo
     """Return whether an attribute is one of the arguments, a module or the settings of yacs."""
     is_setting = values.has_settings and yacs.key_of(node)
     return bool(is_setting) or spelled(node.value) in values.namespaces or _is_of_module(values, node, module)
+
+
+def _is_set_at_once(values: Values, node: ast.Attribute, module: Module) -> bool:
+    """Return whether an attribute is set only where its object is made: in `__init__`, or as a field of a record."""
+    places = values.program.attribute_stores.get(node.attr, ())
+    if not places:
+        found = made(values.program, node.value, module)
+        return found is not None and is_record(found.owner) and node.attr in fields_of(found.owner)
+    makers = [home.function_of(place) for home, place in places]
+    return len(places) == 1 and getattr(makers[0], "name", "") == "__init__"
 
 
 def _may_be_set(values: Values, name: str) -> bool:
@@ -121,9 +133,7 @@ def _stored(values: Values, node: ast.Attribute, module: Module) -> Any:
         return before
     if runs is None:
         return UNKNOWN
-    value = value_set_at(values, place, home)
-    if isinstance(value, (list, dict)) and node.attr in values.program.filled:
-        return UNKNOWN
+    value = with_entries(values, value_set_at(values, place, home), node.attr, node, module)
     return value if is_same or before in (UNKNOWN, None, value) else UNKNOWN
 
 

@@ -170,6 +170,8 @@ def value_of_parameter(values: Values, name: str, function: Function, module: Mo
 
 def _given(values: Values, name: str, function: Function, module: Module, home: Module, call: ast.Call) -> Any:
     """Return the value that one call gives to a parameter, or that it has by default."""
+    if function.args.kwarg is not None and function.args.kwarg.arg == name:
+        return _others_given(values, function, home, call)
     given = given_for(call, function, name)
     if given is not None:
         return values.of(given, home)
@@ -183,6 +185,14 @@ def _given(values: Values, name: str, function: Function, module: Module, home: 
             return values.of(value, home) if runs and value is not None else UNKNOWN
     known = next((one for one in settings if name in one), None)
     return values.of(default_of(function, name), module) if known is None else known[name]
+
+
+def _others_given(values: Values, function: Function, module: Module, call: ast.Call) -> Any:
+    """Return the arguments that a call gives by names which are no parameters: those of `**kwargs`."""
+    if any(keyword.arg is None for keyword in call.keywords):
+        return UNKNOWN
+    own = parameters(function)
+    return {one.arg: values.of(one.value, module) for one in call.keywords if one.arg not in own}
 
 
 def _set_in(values: Values, name: str, mapping: ast.expr, module: Module) -> list[ast.Attribute]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.check.program.entries import with_entries
 from jobsubmit.check.program.functions import enter, returned_expression, value_of_parameter
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module
 from jobsubmit.check.program.operations import UNKNOWN, operated
@@ -75,7 +76,7 @@ def _variable(values: Values, name: str, scope: ast.Module | Function, module: M
         value = values.given[scope, name]
     else:
         value = value_of_parameter(values, name, scope, module)
-    return UNKNOWN if isinstance(value, (list, dict)) and name in values.program.filled else value
+    return with_entries(values, value, name, use, module)
 
 
 def value_set_at(values: Values, place: ast.expr, module: Module) -> Any:

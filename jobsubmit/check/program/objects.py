@@ -75,7 +75,7 @@ def given_to_fields(program: Program) -> Mapping[str, Sequence[tuple[Module, ast
     """Return what the fields of dataclasses and named tuples get, by name: defaults, and arguments of their makers."""
     found: dict[str, list[tuple[Module, ast.expr]]] = {}
     for home, owner in program.of(ast.ClassDef):
-        if not _is_record(owner):
+        if not is_record(owner):
             continue
         fields = fields_of(owner)
         for name, field in fields.items():
@@ -93,7 +93,7 @@ def fields_of(owner: ast.ClassDef) -> dict[str, ast.AnnAssign]:
     return {one.target.id: one for one in declared if isinstance(one.target, ast.Name)}
 
 
-def _is_record(owner: ast.ClassDef) -> bool:
+def is_record(owner: ast.ClassDef) -> bool:
     decorators = [one.func if isinstance(one, ast.Call) else one for one in owner.decorator_list]
     names = [spelled(one).rpartition(".")[2] for one in (*decorators, *owner.bases)]
     return bool({"dataclass", "NamedTuple", "frozen", "define"} & set(names))

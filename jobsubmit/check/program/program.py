@@ -120,7 +120,12 @@ class Program:
     @cached_property
     def filled(self) -> frozenset[str]:
         """Return the variables whose containers are changed after they were made."""
-        found: set[str] = set()
+        return frozenset(self.changes)
+
+    @cached_property
+    def changes(self) -> Mapping[str, Sequence[tuple[Module, ast.AST]]]:
+        """Return what changes containers after they were made, by the names of their variables and fields."""
+        found: dict[str, list[tuple[Module, ast.AST]]] = {}
         for module, node in self.of(ast.Subscript, ast.Call, ast.AugAssign):
             target: ast.AST | None = None
             if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -132,8 +137,9 @@ class Program:
             while isinstance(target, ast.Subscript):
                 target = target.value
             if isinstance(target, (ast.Name, ast.Attribute)):
-                found.add(target.id if isinstance(target, ast.Name) else target.attr)
-        return frozenset(found)
+                name = target.id if isinstance(target, ast.Name) else target.attr
+                found.setdefault(name, []).append((module, node))
+        return found
 
     @cached_property
     def dynamic(self) -> frozenset[str]:

@@ -40,7 +40,8 @@ class Values:
 
     `bound` are variables of a loop, in one pass of it; `dead` are calls that are never reached. `given` are the values
     of the parameters of functions that are being evaluated, and `has_group` says that these have a process group. If it
-    `is_strict`, the fields of objects are not known, but those of parsed arguments: something may change them.
+    `is_strict`, the fields of objects are not known, but those of parsed arguments: something may change them. If it
+    `trusts_fields`, those that a class gives its objects at once are known all the same.
     `opened` are the expressions whose values are being found. `composed` is Hydra's configuration, if there is one.
     `leftover` are the words that `parse_known_args` does not know.
     """
@@ -55,6 +56,7 @@ class Values:
     has_group: bool = False
     composed: Composed | None = None
     is_strict: bool = False
+    trusts_fields: bool = False
     leftover: tuple[str, ...] | None = None
     opened: set[ast.AST] = field(default_factory=set, repr=False)
     _known: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)

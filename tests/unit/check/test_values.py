@@ -98,7 +98,13 @@ def test_what_a_program_computes_is_followed(tmp_path: Path, text: str, expected
         "def f():\n    if input():\n        return 1\n    return 2\nshow(f())",
         "def f(n):\n    return f(n - 1)\nshow(f(3))",
         "def f():\n    yield 1\nshow(f())",
-        "c = {'a': {}}\nc['a']['b'] = 1\nshow(c['a'])",
+        "c = {'a': {}}\nc[input()]['b'] = 1\nshow(c['a'])",
+        "c = {'a': 1}\nif input():\n    c['a'] = 2\nshow(c['a'])",
+        "c = {'a': 1}\ndef f(c):\n    c['a'] = 2\nf(c)\nshow(c['a'])",
+        "c = {'a': 1}\nc.update(read())\nshow(c['a'])",
+        "c = {'a': [1]}\nc['a'].append(2)\nshow(c['a'])",
+        "c = {'a': 1}\nc['a'] += 1\nshow(c['a'])",
+        "c = {'a': 1}\nfor k, v in read().items():\n    c[k] = v\nshow(c['a'])",
         "show([x for x in 'ab'])",
         "x = 1\nshow([x for x in input()][0])\nshow(sum(x for x in input()))",
         "try:\n    a = 1\nexcept OSError:\n    a = 2\nshow(a)",
@@ -156,11 +162,35 @@ show(d.train.batch)
     assert values == [16, "nccl", 3, "first", UNKNOWN, UNKNOWN]
 
 
-def test_a_configuration_that_is_changed_or_missing_is_not_known(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("c = {'a': {}}\nc['a']['b'] = 1\nshow(c['a'])\nc['a']['b'] = 2\nshow(c['a']['b'])", [{"b": 1}, 2]),
+        ("c = {'a': 1, 'b': 2}\nif input():\n    c['a'] = 3\nshow(c['b'])", [2]),
+        ("c = {'a': 2}\nc['a'] = c['a'] * 3\nshow(c['a'])", [6]),
+        ("c = {'a': 1}\nc['a'] = 2\ndef f():\n    show(c['a'])\nf()", [2]),
+        (
+            "c = {'a': {'n': 1, 'm': 2}}\ndef f(c, **kw):\n    c = {'a': {'n': 1, 'm': 2}}\n"
+            "    for key, value in kw.items():\n        if value is not None:\n            c['a'][key] = value\n"
+            "    show(c['a'])\nf(0, n=5, m=None)",
+            [{"n": 5, "m": 2}],
+        ),
+        (
+            "class T:\n    def __init__(self):\n        self.c = {'a': 1}\n        self.c['a'] = 2\n"
+            "    def go(self):\n        show(self.c['a'])\nT().go()",
+            [2],
+        ),
+    ],
+)
+def test_entries_that_are_put_into_a_mapping_are_followed(tmp_path: Path, text: str, expected: list[Any]) -> None:
+    assert shown(tmp_path, text) == expected
+
+
+def test_a_configuration_that_is_missing_is_not_known(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("batch: 32\n")
     (tmp_path / "bad.yaml").write_text("batch: [\n")
     text = (
-        "import yaml\nc = yaml.safe_load(open('c.yaml'))\nc['batch'] = 3\nshow(c['batch'])\n"
+        "import yaml\n"
         "show(yaml.safe_load(open('none.yaml')))\nshow(yaml.safe_load(open('bad.yaml')))\n"
         "show(yaml.safe_load(open('../c.yaml')))\n"
     )

@@ -1,0 +1,129 @@
+"""The entries that a program puts into a mapping after it was made: `cfg["train"]["batch_size"] = args.batch_size`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from jobsubmit.check.program.module import Module, class_around
+from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.variables import is_executed, position
+
+if TYPE_CHECKING:
+    from jobsubmit.check.program.values import Values
+
+_MOST_CHANGES = 20
+_MOST_PASSES = 50
+
+
+def with_entries(values: Values, found: Any, name: str, use: ast.AST | None, module: Module) -> Any:
+    """Return the value that a variable or a field of a name has, with the entries that are put into it.
+
+    An entry that may be another one where it is used is UNKNOWN, and so is the whole where it is not clear which one
+    changes; lists, too.
+    """
+    changes = [one for one in values.program.changes.get(name, ()) if not _is_of_other_class(values, one[1])]
+    if not changes or not isinstance(found, (list, dict)):
+        return found
+    if not isinstance(found, dict) or len(changes) > _MOST_CHANGES:
+        return UNKNOWN
+    filled = _copied(found)
+    for home, node in changes:
+        if _is_after(node, home, use, module):
+            continue
+        is_before = _is_before(node, home, use, module)
+        for one, runs in _each_pass(values, node, home):
+            keys = _keys_of(one, node, home)
+            value = _set_to(one, node, home) if is_before and runs else UNKNOWN
+            if runs is not False and (keys is None or not _put(filled, keys, value)):
+                return UNKNOWN
+    return filled
+
+
+def _is_of_other_class(values: Values, node: ast.AST) -> bool:
+    """Return whether a change is a call of a method that classes of the program have, and no mapping or list has."""
+    name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    return name in values.program.methods and not hasattr(dict, name) and not hasattr(list, name)
+
+
+def _copied(found: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: _copied(value) if isinstance(value, dict) else value for key, value in found.items()}
+
+
+def _each_pass(values: Values, node: ast.AST, module: Module) -> Iterator[tuple[Values, bool | None]]:
+    """Yield the values in each pass of a loop over a mapping, or outside of one, with whether a change is made then."""
+    scope = module.scope_of(node)
+    loop = next((above for above in module.above(node) if isinstance(above, ast.For) or above is scope), None)
+    pairs = _pairs(values, loop, module) if isinstance(loop, ast.For) else None
+    if pairs is None:
+        yield values, is_executed(node, scope, module, values.truth)
+        return
+    for pair in pairs:
+        bound = replace(values, bound={**values.bound, **{name: ast.Constant(value) for name, value in pair}})
+        yield bound, is_executed(node, loop, module, bound.truth) if loop is not None else None
+
+
+def _pairs(values: Values, loop: ast.For, module: Module) -> list[list[tuple[str, Any]]] | None:
+    """Return the variables of a loop over `mapping.items()` with what they hold, where that is known."""
+    match loop:
+        case ast.For(
+            target=ast.Tuple(elts=[ast.Name(id=key), ast.Name(id=value)]),
+            iter=ast.Call(func=ast.Attribute(attr="items", value=mapping)),
+        ):
+            items = values.of(mapping, module)
+            if isinstance(items, dict) and len(items) <= _MOST_PASSES:
+                return [[(key, one), (value, other)] for one, other in items.items()]
+    return None
+
+
+def _keys_of(values: Values, node: ast.AST, module: Module) -> list[Any] | None:
+    """Return the keys that lead to the entry which a node changes; None where they are not known."""
+    if isinstance(node, ast.Call):
+        node = node.func.value if isinstance(node.func, ast.Attribute) else node  # a list in it is added to
+    elif isinstance(node, ast.AugAssign):
+        node = node.target
+    keys: list[Any] = []
+    while isinstance(node, ast.Subscript):
+        keys.insert(0, values.of(node.slice, module))
+        node = node.value
+    is_known = bool(keys) and all(isinstance(key, (str, int)) for key in keys)
+    return keys if is_known else None
+
+
+def _is_before(node: ast.AST, home: Module, use: ast.AST | None, module: Module) -> bool:
+    """Return whether a change surely comes before a use, which is in a module whose name it is (None)."""
+    scope = home.scope_of(node)
+    if use is None or home is not module:
+        return use is None and home is module and isinstance(scope, ast.Module)
+    if scope is module.scope_of(use):
+        return position(node) < position(use)
+    is_made = getattr(scope, "name", "") == "__init__" and class_around(use, module) is class_around(node, home)
+    return isinstance(scope, ast.Module) or (isinstance(use, ast.Attribute) and is_made)
+
+
+def _is_after(node: ast.AST, home: Module, use: ast.AST | None, module: Module) -> bool:
+    """Return whether a change surely comes after a use: further below in the same function, and in no loop with it."""
+    if use is None or home is not module or home.scope_of(node) is not module.scope_of(use):
+        return False
+    around = {*module.above(use)}
+    is_below = position(node) > position(use) or home.parents.get(node) in around
+    return is_below and not any(isinstance(one, (ast.For, ast.While)) for one in around & {*home.above(node)})
+
+
+def _set_to(values: Values, node: ast.AST, module: Module) -> Any:
+    """Return what an entry is set to by an assignment; UNKNOWN for any other change."""
+    parent = module.parents.get(node)
+    return values.of(parent.value, module) if isinstance(parent, ast.Assign) and node in parent.targets else UNKNOWN
+
+
+def _put(found: dict[Any, Any], keys: list[Any], value: Any) -> bool:
+    """Put an entry into a mapping of mappings; return whether there is a place for it."""
+    for key in keys[:-1]:
+        inner = found.get(key)
+        if not isinstance(inner, dict):
+            return False
+        found = inner
+    found[keys[-1]] = value
+    return True
