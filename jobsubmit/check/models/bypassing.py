@@ -192,7 +192,8 @@ def _is_trained(code: Code, node: ast.AST, module: Module) -> bool:
     call = module.parents.get(above) if isinstance(above, ast.keyword) else above
     is_given = isinstance(call, ast.Call) and not spelled(call.func).endswith("copy")
     scope = module.scope_of(node)
-    return is_given and trains(scope) and bool(code.reached.of(node, module)) and _may_train(scope)
+    is_training = trains(scope) and (isinstance(scope, ast.Module) or _may_train(scope))
+    return is_given and is_training and bool(code.reached.of(node, module))
 
 
 def _loads(code: Code, attribute: str) -> Iterator[tuple[Module, ast.Attribute]]:

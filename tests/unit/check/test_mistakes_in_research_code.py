@@ -1,0 +1,359 @@
+"""Mistakes in the shapes of research code: settings in dataclasses and YAML, numbered folders, objects of rank 0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import each_mistake, findings, found
+
+SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
+GPUS: dict[str, Any] = {"backend": SLURM}
+RESTARTED: dict[str, Any] = {**GPUS, "restarts": 3}
+JOINED = """
+import argparse, copy, glob, os, re, torch, torch.distributed as dist, torch.nn as nn
+from dataclasses import dataclass, fields
+from pathlib import Path
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+world_size = dist.get_world_size()
+"""
+LOADED = f"""{JOINED}
+data = TensorDataset(torch.rand(8, 4))
+sampler = DistributedSampler(data)
+loader = DataLoader(data, sampler=sampler)
+net = nn.Linear(4, 1).cuda()
+"""
+DATACLASS = """
+@dataclass
+class Options:
+    batch_size: int = {batch}
+    lr: float = 0.1
+def parse():
+    parser = argparse.ArgumentParser()
+    for f in fields(Options):
+        parser.add_argument("--" + f.name, type=f.type, default=f.default)
+    return Options(**vars(parser.parse_args()))
+args = parse()
+assert args.batch_size % world_size == 0
+"""
+OF_CLASS = """
+@dataclass
+class Options:
+    lr: {kind} = 0.1
+def parse_into(cls):
+    parser = argparse.ArgumentParser()
+    for f in fields(cls):
+        parser.add_argument(f"--{{f.name}}", type=f.type, default=f.default)
+    return cls(**vars(parser.parse_args()))
+parse_into(Options)
+"""
+TAKEN_APART = """
+@dataclass
+class Options:
+    batch_size: int
+    def steps(self, processes):
+        return self.batch_size // processes
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default={batch})
+parser.add_argument("--data_dir", default="/data")
+given = vars(parser.parse_args())
+data_dir, *_ = (given.pop(key) for key in ("data_dir",))
+options = Options(**given)
+steps = options.steps(world_size)
+assert steps > 0, "too small"
+"""
+OVERRIDDEN = """
+class Settings:
+    def __init__(self, path, **overrides):
+        self.values = {{"loader": {{"batch": 8, "workers": 2}}, "lr": 0.1}}
+        for key, value in overrides.items():
+            if value is not None:
+                self.values["loader"][key] = value
+    def build(self):
+        settings = self.values["loader"]
+        total, world = settings["batch"], dist.get_world_size()
+        assert total % world == 0
+settings = Settings("none.yaml", batch={batch}, workers=None)
+settings.build()
+"""
+ENTRY = """
+settings = {{"loader": {{"batch": 8}}}}
+settings["loader"]["batch"] = {batch}
+if settings["loader"]["batch"] % world_size:
+    raise ValueError("does not fit")
+"""
+NUMBERED = """
+if rank == 0:
+    number = {number}
+    folder = [f"/runs/{{number:03d}}-model"]
+else:
+    folder = [None]
+dist.broadcast_object_list(folder, src=0)
+saved = sorted(glob.glob(f"{{folder[0]}}/*.pt"))
+if saved:
+    net.load_state_dict(torch.load(saved[-1]))
+for step in range(10):
+    torch.save(net.state_dict(), f"{{folder[0]}}/{{step}}.pt")
+"""
+INCREMENTED = """
+def increment_path(path, exist_ok=False):
+    path = Path(path)
+    if path.exists() and not exist_ok:
+        for n in range(2, 9999):
+            p = Path(f"{{path}}{{n}}")
+            if not p.exists():
+                return p
+    return path
+last = increment_path(Path("/runs") / "exp", exist_ok={ok}) / "last.pt"
+if last.exists():
+    net.load_state_dict(torch.load(last))
+torch.save(net.state_dict(), last)
+"""
+LATEST = """
+number = len(os.listdir("/runs"))
+saved = sorted(glob.glob("/runs/*/last.pt"))
+if saved:
+    net.load_state_dict(torch.load(saved[-1]))
+torch.save(net.state_dict(), f"/runs/{number}/last.pt")
+"""
+RUN_IDS = 'max([int(name) for name in os.listdir("/runs")]) + 1'
+WRITER = """
+def train(model, log_writer=None):
+    for batch in loader:
+        loss = model(batch[0].cuda()).mean()
+        loss.backward()
+        {reduce_for_all}
+        if log_writer is not None:
+            {reduce_for_one}
+            log_writer.add_scalar("loss", loss)
+if rank == 0 and len(loader):
+    log_writer = make_writer()
+else:
+    log_writer = None
+sampler.set_epoch(1)
+train(DDP(net, device_ids=[local_rank]), log_writer=log_writer)
+"""
+LEARNERS = """
+class Learner:
+    def __init__(self, count):
+        self.group = {group}
+{before}
+is_learner = rank < 2
+learner = Learner(2) if is_learner else None
+"""
+NEVER_CALLED = """
+class Loss:
+    def __call__(self, net, images):
+        return net(images).mean()
+def only_at_last(module, is_last):
+    assert isinstance(module, nn.Module)
+    if not is_last and isinstance(module, DDP):
+        module.no_sync()
+loss_fn = Loss()
+ddp = DDP(net, device_ids=[local_rank])
+ema = copy.deepcopy(net)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for batch in loader:
+        only_at_last(ddp, True)
+        loss_fn(net={model}, images=batch[0].cuda()).backward()
+        optimizer.step()
+"""
+CLASSIFIED = """
+classifier = DDP(net, device_ids=[local_rank])
+optimizer = torch.optim.SGD(classifier.parameters(), 0.1)
+scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    total, seen = 0.0, 0
+    for points, in loader:
+        prediction = classifier(points.cuda())
+        error = torch.nn.functional.mse_loss(prediction, points.cuda())
+        error.backward()
+        optimizer.step()
+        total += error.item() * points.numel()
+        seen += points.numel()
+    own = total / seen
+    {then}
+"""
+DOWNLOADED = """
+import urllib.request
+FOLDER = {folder!r}
+def download():
+    os.makedirs(FOLDER, exist_ok=True)
+    urllib.request.urlretrieve("https://example.org/a.txt", os.path.join(FOLDER, "a.txt"))
+def load(split):
+    return [open(name).read() for name in glob.glob(os.path.join(FOLDER, f"*_{{split}}.txt"))]
+if {first} == 0:
+    download()
+dist.barrier()
+load("train")
+"""
+STEPS = """
+class Options:
+    def __init__(self, batch):
+        self.batch = batch
+    def rounds(self, devices):
+        return self.batch // devices
+options = Options(32)
+rounds = {rounds}
+model = DDP(net, device_ids=[local_rank])
+for batch in loader:
+    sampler.set_epoch(1)
+    loss = model(batch[0].cuda()).mean()
+    (loss / rounds).backward()
+"""
+OBJECT = """
+class Options:
+    def __init__(self):
+        self.lr = 0.1
+def save(model, options):
+    torch.save({"model": model.state_dict(), "options": VALUE}, "/runs/last.pt")
+def load():
+    return torch.load("/runs/last.pt")
+save(net, Options())
+load()
+"""
+
+
+CASES: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("unfulfilled", JOINED + DATACLASS.format(batch=6), JOINED + DATACLASS.format(batch=8), GPUS),
+    (
+        "argument-type",
+        JOINED + OF_CLASS.format(kind="int"),
+        JOINED + OF_CLASS.format(kind="float"),
+        {**GPUS, "hyperparameters": {"lr": 0.5}},
+    ),
+    ("unfulfilled", JOINED + TAKEN_APART.format(batch=3), JOINED + TAKEN_APART.format(batch=4), GPUS),
+    ("unfulfilled", JOINED + OVERRIDDEN.format(batch=6), JOINED + OVERRIDDEN.format(batch=12), GPUS),
+    ("unfulfilled", JOINED + ENTRY.format(batch=6), JOINED + ENTRY.format(batch=12), GPUS),
+    (
+        "rank-as-device",
+        JOINED + "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "FSDP(nn.Linear(4, 1), device_id=rank)\n",
+        JOINED + "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "FSDP(nn.Linear(4, 1), device_id=local_rank)\n",
+        GPUS,
+    ),
+    (
+        "no-checkpoint",
+        LOADED + NUMBERED.format(number='len(glob.glob("/runs/*"))'),
+        LOADED + NUMBERED.format(number="7"),
+        RESTARTED,
+    ),
+    ("no-checkpoint", LOADED + NUMBERED.format(number='len(os.listdir("/runs"))'), LOADED + LATEST, RESTARTED),
+    ("no-checkpoint", LOADED + INCREMENTED.format(ok=False), LOADED + INCREMENTED.format(ok=True), RESTARTED),
+    (
+        "rank-0-collective",
+        LOADED + WRITER.format(reduce_for_all="pass", reduce_for_one="dist.all_reduce(loss)"),
+        LOADED + WRITER.format(reduce_for_all="dist.all_reduce(loss)", reduce_for_one="pass"),
+        GPUS,
+    ),
+    (
+        "rank-0-collective",
+        JOINED + LEARNERS.format(group="dist.new_group(list(range(2)))", before=""),
+        JOINED + LEARNERS.format(group="shared", before="shared = dist.new_group(list(range(2)))"),
+        GPUS,
+    ),
+    ("bypassed", LOADED + NEVER_CALLED.format(model="net"), LOADED + NEVER_CALLED.format(model="ddp"), GPUS),
+    (
+        "own-learning-rate",
+        LOADED + CLASSIFIED.format(then="scheduler.step(own)"),
+        LOADED
+        + CLASSIFIED.format(
+            then="shared = torch.tensor(own, device='cuda')\n    dist.all_reduce(shared)\n    scheduler.step(shared)"
+        ),
+        GPUS,
+    ),
+    (
+        "staged-by-one",
+        JOINED + DOWNLOADED.format(folder="/tmp/texts", first="rank"),
+        JOINED + DOWNLOADED.format(folder="/tmp/texts", first="local_rank"),
+        GPUS,
+    ),
+    (
+        "staged-by-one",
+        JOINED + DOWNLOADED.format(folder="texts", first="rank"),
+        JOINED + DOWNLOADED.format(folder="/shared/texts", first="rank"),
+        GPUS,
+    ),
+    (
+        "divided-again",
+        LOADED + STEPS.format(rounds="world_size"),
+        LOADED + STEPS.format(rounds="options.rounds(world_size)"),
+        GPUS,
+    ),
+    (
+        "pickled-object",
+        LOADED + OBJECT.replace("VALUE", "options"),
+        LOADED + OBJECT.replace("VALUE", "vars(options)"),
+        GPUS,
+    ),
+]
+
+
+@each_mistake(CASES)
+def test_a_mistake_is_found(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_an_object_in_a_checkpoint_is_called_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOADED + OBJECT.replace("VALUE", "options"))
+    texts = [one.text for one in findings(tmp_path, **GPUS) if one.check == "pickled-object"]
+    assert ["an object of Options" in text for text in texts] == [True]
+
+
+def test_files_that_are_named_by_what_calls_give(tmp_path: Path) -> None:
+    text = """
+from pathlib import Path
+LISTS = Path(__file__).resolve().parent / "lists"
+class Data:
+    def __init__(self, split):
+        self.names = open(LISTS / f"{split}.txt").read().split()
+Data("train"), Data("val")
+"""
+    (tmp_path / "train.py").write_text(text)
+    (tmp_path / "lists").mkdir()
+    for name in ("train", "val", "test"):
+        (tmp_path / "lists" / f"{name}.txt").write_text("a\n")
+    (tmp_path / ".gitignore").write_text("lists/\n")
+    texts = [one.text for one in findings(tmp_path, **GPUS) if one.check == "left-out"]
+    assert [text.split(",")[0] for text in texts] == ["reads lists/train.txt", "reads lists/val.txt"]
+
+
+MERGED = """
+def merge(part, folder):
+    with open(f"{folder}/{rank}.pkl", "wb") as file:
+        pickle.dump(part, file)
+    dist.barrier()
+    if rank != 0:
+        return None
+    return [pickle.load(open(f"{folder}/{one}.pkl", "rb")) for one in range(world_size)]
+def evaluate(model, loader):
+    part = []
+    for batch in loader:
+        part.append(model(batch[0].cuda()).item())
+    merged = merge(part, "/shared/parts")
+    return None if merged is None else sum(map(sum, merged))
+import pickle
+model = DDP(net, device_ids=[local_rank])
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    model(torch.rand(1, 4).cuda()).mean().backward()
+tests = DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
+result = evaluate(model, tests)
+"""
+
+
+@pytest.mark.parametrize(("check", "text"), [("part-as-whole", LOADED + MERGED)])
+def test_what_only_resembles_a_mistake(check: str, text: str, tmp_path: Path) -> None:
+    assert check not in found(tmp_path, text, **GPUS)
