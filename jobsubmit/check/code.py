@@ -16,6 +16,7 @@ from jobsubmit.check.parsers.find import find_command_line
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import compose
+from jobsubmit.check.program.lookups import names_looked_up
 from jobsubmit.check.program.module import Module, imported_names
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.program import Program
@@ -241,6 +242,13 @@ class Code:
 
 
 def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
+    """Analyze a program, and once more with what it then is seen to call by computed names."""
+    code = _look_at(program, facts, words)
+    names = names_looked_up(code.values)
+    return _look_at(replace(program, looked_up=names), facts, words) if names else code
+
+
+def _look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     """Analyze a program twice: first without the values of its arguments, then with them.
 
     Where something may change the arguments indirectly, suppose at first that it does not: if it is not executed then,

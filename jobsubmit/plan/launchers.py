@@ -25,6 +25,8 @@ _PREPARES = re.compile(
     r"#|set\s+-|echo\b|ulimit\b|mkdir\b|nvidia-smi\b|(?:python\d?\s+-m\s+)?pip\d?\s+install\b|date\b|env$|hostname\b"
     rf"|export\s+{_HARMLESS}|{_HARMLESS}(?:[^\s\"']*|\"[^\"]*\"|'[^']*'|\$\(\([^()]*\)\))$"
 )
+_NUMBERS_NODES = re.compile(r"(?:export\s+)?(?:\w*RANK|\w*WORLD_SIZE|MASTER_\w+)=[^`()]*")
+_TORCH_LAUNCHER = re.compile(r"(?:\S*/)?torchrun\b|(?:\S*/)?python[\d.]*\s+-m\s+torch\.distributed\.\w+")
 _ARRAY = re.compile(r"^(\w+)=\(([^()]*)\)\s*$", re.MULTILINE)  # ARGS=(--a 1 --b 2)
 _REST = re.compile(r"\$@|\$\{@(?::([1-9]))?\}")  # "${@:2}": from the second argument on
 _SUM = re.compile(r"\$\(\([^()]*\)\)")
@@ -144,6 +146,9 @@ def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
     parts = re.split(r"\n|;|&&", _ARRAY.sub("", text))
     stripped = [part.strip() for part in parts if part.strip()]
     steps = [part for part in stripped if _TAKES.fullmatch(part) or not _PREPARES.match(part)]
+    if steps and _TORCH_LAUNCHER.match(steps[-1]):
+        # These are for its options: it sets the variables of its processes itself.
+        steps = [step for step in steps if not _NUMBERS_NODES.fullmatch(step)]
     if steps and arguments and _goes_to_code(steps[0], arguments[0]):
         steps = steps[1:]
     values = dict(enumerate(arguments))  # of $0, $1 …

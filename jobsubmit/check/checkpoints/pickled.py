@@ -20,6 +20,7 @@ from jobsubmit.common.finding import Finding
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
 _OF_RESULTS = re.compile(r"result|predict|feature|embedding|stat[s.]")
 _PATHS = ("Path", "PosixPath", "PurePath")
+_MAKE_CONFIGURATIONS = tuple(f"omegaconf.OmegaConf.{name}" for name in ("load", "create", "merge", "structured"))
 _ALLOWS = frozenset(["add_safe_globals", "safe_globals", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
 
 
@@ -77,22 +78,30 @@ def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tup
             given = given_for(call, function, saved.id)
             if code.reached.of(call, home) and given is not None and given is not saved:
                 yield from _objects(code, given, home)
+    values = [(module, one) for one in _entries_of(saved, module)] if isinstance(saved, ast.Name) else []
     held = seen_through(saved, module)
     if isinstance(held, ast.Call) and (found := code.program.called(held, module)) is not None:
         returned = returned_values(found[1]) if isinstance(found[1], FUNCTIONS) else []
         if len(returned) == 1:
             module, held = found[0], seen_through(returned[0], found[0])
-    values: list[ast.expr] = []
     if isinstance(held, ast.Dict):
-        values = held.values
+        values += [(module, one) for one in held.values]
     elif isinstance(held, ast.Call) and ast.unparse(held.func) == "dict":
-        values = [keyword.value for keyword in held.keywords]
-    elif isinstance(saved, ast.Name) and is_wrapped(code, saved, module) is not None:
+        values += [(module, keyword.value) for keyword in held.keywords]
+    elif not values and isinstance(saved, ast.Name) and is_wrapped(code, saved, module) is not None:
         yield module, saved, "the whole model"
-    for value in values:
-        kind = "a whole model" if _is_whole_model(code, value, module) else _kind(code, value, module)
+    for home, value in values:
+        kind = "a whole model" if _is_whole_model(code, value, home) else _kind(code, value, home)
         if kind:
-            yield module, value, kind
+            yield home, value, kind
+
+
+def _entries_of(name: ast.Name, module: Module) -> Iterator[ast.expr]:
+    """Yield what the function of a variable puts into it: `state["args"] = args`."""
+    for node in ast.walk(module.scope_of(name)):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Subscript) and spelled(target.value) == name.id and isinstance(node, ast.Assign):
+            yield node.value
 
 
 def _is_whole_model(code: Code, value: ast.expr, module: Module) -> bool:
@@ -142,7 +151,20 @@ def _kind_of_library(code: Code, value: ast.expr, module: Module) -> str:
     """Return what object of a library a value is, if it is one."""
     if isinstance(value, ast.Call) and code.program.name_of(value.func, module) == "numpy.random.get_state":
         return "an array of NumPy"
+    if isinstance(value, (ast.Name, ast.Attribute)) and _is_of_omegaconf(code, value, module):
+        return "a DictConfig"
     return "a CfgNode" if _is_config_node(code, value) else ""
+
+
+def _is_of_omegaconf(code: Code, value: ast.expr, module: Module) -> bool:
+    """Return whether a value is the configuration that Hydra gives to a function, or one that OmegaConf makes."""
+    composed = code.values.composed
+    for home, part in origins(code, value, module):
+        if isinstance(part, ast.Name) and composed is not None and home.function_of(part) is composed.function:
+            return part.id in parameters(composed.function)
+        if isinstance(part, ast.Call) and code.program.name_of(part.func, home) in _MAKE_CONFIGURATIONS:
+            return True
+    return False
 
 
 def _is_config_node(code: Code, value: ast.expr) -> bool:

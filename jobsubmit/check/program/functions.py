@@ -189,10 +189,14 @@ def _given(values: Values, name: str, function: Function, module: Module, home: 
 
 def _others_given(values: Values, function: Function, module: Module, call: ast.Call) -> Any:
     """Return the arguments that a call gives by names which are no parameters: those of `**kwargs`."""
-    if any(keyword.arg is None for keyword in call.keywords):
-        return UNKNOWN
+    found: dict[str, Any] = {}
+    for keyword in call.keywords:
+        value = values.of(keyword.value, module)
+        if keyword.arg is None and not isinstance(value, dict):
+            return UNKNOWN
+        found |= value if keyword.arg is None else {keyword.arg: value}
     own = parameters(function)
-    return {one.arg: values.of(one.value, module) for one in call.keywords if one.arg not in own}
+    return {name: value for name, value in found.items() if name not in own}
 
 
 def _set_in(values: Values, name: str, mapping: ast.expr, module: Module) -> list[ast.Attribute]:

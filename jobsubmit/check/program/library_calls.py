@@ -75,9 +75,11 @@ def arguments_as_mapping(values: Values, node: ast.expr) -> Any:
     """Return the parsed arguments by name, if an expression is them; what the program sets later is not known."""
     is_parsed = isinstance(node, ast.Call) and spelled(node.func).rpartition(".")[2] in _PARSES
     is_kept = spelled(node) in values.namespaces
-    if not (is_parsed or is_kept) or "set_defaults" in values.program.attribute_loads:
+    may_have_defaults = is_parsed and "set_defaults" in values.program.attribute_loads
+    if not (is_parsed or is_kept) or may_have_defaults:
         return UNKNOWN
-    changed = values.program.attribute_stores if is_kept else ()
+    places = values.program.attribute_stores
+    changed = {name for name in places if any(spelled(place.value) != "self" for _, place in places[name])}
     return {name: UNKNOWN if name in changed else value for name, value in values.arguments.items()} or UNKNOWN
 
 

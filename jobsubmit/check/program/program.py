@@ -37,7 +37,8 @@ class Program:
     `broken` are the files among them that are not Python, by path; `unread` are modules that are imported and are among
     the files, but in no root: the nodes may have them installed. `configurations` are the files with values, by path,
     and `sources` those with Python. `boot_names` are those by which other modules import the boot file.
-    `imported_by_text` are the modules that each module may import by a computed name.
+    `imported_by_text` are the modules that each module may import by a computed name. `looked_up` are expressions that
+    mean something by a computed name, with its whole name.
     """
 
     boot: Module
@@ -50,6 +51,7 @@ class Program:
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     boot_names: frozenset[str] = frozenset()
     imported_by_text: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+    looked_up: Mapping[ast.AST, str] = field(default_factory=dict, repr=False)
 
     def of(self, *types: type[ast.AST]) -> Iterator[tuple[Module, Any]]:
         """Yield every node of some types, with its module."""
@@ -243,6 +245,8 @@ class Program:
 
     def name_of(self, node: ast.AST, module: Module) -> str:
         """Return the whole dotted name of an expression, such as torch.distributed.barrier; empty if it has none."""
+        if self.looked_up and node in self.looked_up:
+            return self.looked_up[node]
         if isinstance(node, ast.Attribute):
             base = self.name_of(node.value, module)
             if base in self.modules or base in self.boot_names:
@@ -269,6 +273,10 @@ class Program:
             if own := [name for statement, name in imports if module.scope_of(statement) is scope]:
                 return [self._followed(name) for name in own]
         return [self._followed(module.aliases[node.id])]
+
+    def imported_from(self, owner: str, name: str) -> str:
+        """Return the whole name of what a module has under a name, also where it imports that from elsewhere."""
+        return self._followed(f"{owner}.{name}")
 
     def _followed(self, name: str, depth: int = 0) -> str:
         """Return what a name of a local module means where that module imported it from elsewhere."""

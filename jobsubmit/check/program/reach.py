@@ -9,11 +9,11 @@ from enum import IntEnum
 from functools import cached_property
 
 from jobsubmit.check.program.calls import Callee, Callees, Reach, argument
+from jobsubmit.check.program.lookups import name_looked_up
 from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, imported_names, spelled
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.registries import Registered, registered
 from jobsubmit.check.program.values import Values
-from jobsubmit.check.program.variables import assigned_to
 
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -254,19 +254,14 @@ class _Walk:
 
     def _called_by_text(self, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
         """Return what is called by a name that the arguments give: `nets.__dict__[args.net]()`, `create_model(…)`."""
-        held = self.values.assigned(call.func, module) if isinstance(call.func, ast.Name) else None
-        owner, key = _looked_up(held or call.func, call)
-        name = self.values.of(key, module) if key is not None else None
-        if not isinstance(name, str):
+        if name := name_looked_up(self.values, call.func, module):
+            return self.callees.by_name(name, level)
+        is_of_timm = spelled(call.func).rpartition(".")[2] == "create_model"
+        model = self.values.of(argument(call, "model_name", 0), module) if is_of_timm else None
+        if not isinstance(model, str):
             return []
-        if owner is None:  # timm calls the function of that name which is registered
-            homes = [home for home in self.program.modules.values() if _is_registered(home.definitions.get(name))]
-            return [callee for home in homes for callee in self.callees.by_name(f"{home.name}.{name}", level)]
-        home = self.program.modules.get(self.program.name_of(owner, module))
-        stores = home.stores.get((home.tree, name), ()) if home is not None else ()
-        meant = assigned_to(stores[-1], home) if stores and home is not None else None
-        whole = self.program.name_of(meant, home) if meant is not None and home is not None else ""
-        return self.callees.by_name(whole or f"{self.program.name_of(owner, module)}.{name}", level)
+        homes = [home for home in self.program.modules.values() if _is_registered(home.definitions.get(model))]
+        return [callee for home in homes for callee in self.callees.by_name(f"{home.name}.{model}", level)]
 
     def _branches(self, node: ast.IfExp | ast.BoolOp, module: Module, level: Reach) -> None:
         perhaps = min(level, Reach.PERHAPS)
@@ -282,18 +277,6 @@ class _Walk:
         for is_taken, branch in ((True, node.body), (False, node.orelse)):
             if truth in (None, is_taken):
                 self._expression(branch, module, perhaps if truth is None else level)
-
-
-def _looked_up(called: ast.expr, call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
-    """Return the module in which what is called is looked up, if one is named, and the expression for its name."""
-    match called:
-        case ast.Subscript(value=ast.Attribute(value=owner, attr="__dict__"), slice=key):
-            return owner, key
-        case ast.Call(func=ast.Name(id="getattr"), args=[owner, key, *_]):
-            return owner, key
-        case ast.Name(id="create_model") | ast.Attribute(attr="create_model"):
-            return None, argument(call, "model_name", 0)
-    return None, None
 
 
 def _is_registered(node: ast.AST | None) -> bool:

@@ -9,6 +9,7 @@ from itertools import takewhile
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.registries import registered
 from jobsubmit.check.start.device_of_call import device_text
 from jobsubmit.common.finding import Finding
 
@@ -58,6 +59,8 @@ def each_for_itself(code: Code) -> Iterator[Finding]:
     Source: `PartialState._prepare_backend` of accelerate 1.15: it asks for LOCAL_RANK only with a GPU, or with `cpu`.
     """
     is_said = bool(_ON_CPU & code.names) or any(word.lstrip("-").startswith(tuple(_ON_CPU)) for word in code.facts.argv)
+    settings = registered(code.program, code.facts.argv).settings
+    is_said = is_said or any(name in settings for name in _ON_CPU)
     if code.world_size == 1 or not code.facts.has_launcher or is_said or code.facts.environment.get(_USE_CPU):
         return
     for module, call, name in code.reached.calls:

@@ -472,3 +472,40 @@ def test_the_options_of_a_click_command(given: str, *, is_found: bool, tmp_path:
         "    assert total % batch_gpu == 0\nmain()\n"
     )
     assert ("unfulfilled" in found(tmp_path, text, args=["--batch-gpu", given], **GPUS)) is is_found
+
+
+LOOKED_UP = """
+class Small:
+    def __init__(self, depth=2, width=8):
+        assert depth % 2 == 0
+class Large:
+    pass
+def small(**kwargs):
+    return Small(width=16, **kwargs)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nets.__dict__[args.net](**vars(args))",
+        "getattr(nets, args.net)(depth=args.depth)",
+        "MODELS[args.net](depth=args.depth)",
+        "maker = MODELS[args.net]\nmaker(args.depth)",
+        "maker = getattr(nets, args.net)\nmaker(**args.__dict__)",
+    ],
+)
+def test_arguments_of_what_is_looked_up_by_a_name(call: str, tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(LOOKED_UP)
+    text = f"""
+import argparse
+import nets
+MODELS = {{"small": nets.Small, "large": nets.Large}}
+parser = argparse.ArgumentParser()
+parser.add_argument("--net", default="small")
+parser.add_argument("--depth", type=int, default=2)
+args = parser.parse_args()
+{call}
+"""
+    for depth, is_found in ((3, True), (4, False)):
+        assert ("unfulfilled" in found(tmp_path, text, args=["--depth", str(depth)], **GPUS)) is is_found

@@ -298,6 +298,59 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         GPUS,
     ),
 ]
+STATE = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+def save(model, args):
+    state = {{}}
+    state["model"] = model.state_dict()
+    state["args"] = {value}
+    torch.save(state, "/runs/last.pt")
+args = parser.parse_args()
+save(net, args)
+torch.load("/runs/last.pt")
+"""
+HYDRA = """
+import hydra
+from omegaconf import OmegaConf
+class Trainer:
+    def __init__(self, cfg):
+        self.cfg = cfg
+        if os.path.exists("/runs/last.pt"):
+            torch.load("/runs/last.pt")
+    def save(self):
+        torch.save({{"config": {value}}}, "/runs/last.pt")
+@hydra.main(version_base=None, config_path=None, config_name="base")
+def main(cfg):
+    Trainer(cfg).save()
+main()
+"""
+LOADED_CONFIG = """
+from omegaconf import OmegaConf
+config = OmegaConf.merge(OmegaConf.load("none.yaml"), OmegaConf.from_cli())
+torch.save({{"config": {value}}}, "/runs/last.pt")
+torch.load("/runs/last.pt")
+"""
+CASES += [
+    (
+        "pickled-object",
+        LOADED + STATE.format(value="args"),
+        LOADED + STATE.format(value="vars(args)"),
+        GPUS,
+    ),
+    (
+        "pickled-object",
+        LOADED + HYDRA.format(value="self.cfg"),
+        LOADED + HYDRA.format(value="OmegaConf.to_container(self.cfg)"),
+        GPUS,
+    ),
+    (
+        "pickled-object",
+        LOADED + LOADED_CONFIG.format(value="config"),
+        LOADED + LOADED_CONFIG.format(value="OmegaConf.to_container(config)"),
+        GPUS,
+    ),
+]
 
 
 @each_mistake(CASES)
@@ -328,6 +381,39 @@ Data("train"), Data("val")
     (tmp_path / ".gitignore").write_text("lists/\n")
     texts = [one.text for one in findings(tmp_path, **GPUS) if one.check == "left-out"]
     assert [text.split(",")[0] for text in texts] == ["reads lists/train.txt", "reads lists/val.txt"]
+
+
+@pytest.mark.parametrize(("nodes", "wrong"), [("1", {"launcher-nodes"}), ("$NNODES", set())])
+def test_a_shell_script_that_numbers_the_nodes(nodes: str, wrong: set[str], tmp_path: Path) -> None:
+    script = f"""#!/bin/bash
+GPUS_PER_NODE=2
+MASTER_ADDR=${{MASTER_ADDR:-localhost}}
+MASTER_PORT=6000
+NODE_RANK=${{NODE_RANK:-0}}
+LAUNCH=(
+    --nproc_per_node $GPUS_PER_NODE
+    --nnodes {nodes}
+    --node_rank $NODE_RANK
+    --master_addr $MASTER_ADDR
+    --master_port $MASTER_PORT
+)
+torchrun ${{LAUNCH[@]}} train.py
+"""
+    (tmp_path / "run.sh").write_text(script)
+    assert found(tmp_path, "print(1)\n", command=["bash", "run.sh"], **GPUS) == wrong
+
+
+@pytest.mark.parametrize(("line", "wrong"), [("use_cpu: true", set()), ("seed: 1", {"no-init"})])
+def test_that_cpus_are_used_may_be_said_in_a_configuration(line: str, wrong: set[str], tmp_path: Path) -> None:
+    text = """
+import yaml
+from transformers import Trainer, TrainingArguments
+training_args = TrainingArguments(**yaml.safe_load(open("conf/train.yaml")))
+Trainer(args=training_args).train()
+"""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "train.yaml").write_text(f"output_dir: out\n{line}\n")
+    assert found(tmp_path, text) == wrong
 
 
 MERGED = """

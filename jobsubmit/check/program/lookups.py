@@ -1,0 +1,64 @@
+"""Functions and classes that a program looks up by a computed name: `nets.__dict__[args.net]`, `MODELS[args.net]`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.variables import assigned_to
+
+if TYPE_CHECKING:
+    from jobsubmit.check.program.values import Values
+
+
+def names_looked_up(values: Values) -> Mapping[ast.AST, str]:
+    """Return the expressions that are called and looked up by name, with the whole names of what they mean."""
+    found: dict[ast.AST, str] = {}
+    for module, call, name in values.program.calls:
+        is_found = call in values.dead or values.program.definition(name) is not None
+        meant = "" if is_found else name_looked_up(values, call.func, module)
+        if values.program.definition(meant) is not None:
+            found[call.func] = meant
+    return found
+
+
+def name_looked_up(values: Values, called: ast.expr, module: Module) -> str:
+    """Return the whole name of what an expression looks up, itself or in the variable that it is; empty if none."""
+    held = values.assigned(called, module) if isinstance(called, ast.Name) else called
+    match held:
+        case ast.Subscript(value=ast.Attribute(value=owner, attr="__dict__"), slice=key):
+            return _name_in_module(values, owner, key, module)
+        case ast.Call(func=ast.Name(id="getattr"), args=[owner, key, *_]):
+            return _name_in_module(values, owner, key, module)
+        case ast.Subscript(value=ast.Name() | ast.Attribute() as mapping, slice=key):
+            return _name_in_mapping(values, mapping, key, module)
+    return ""
+
+
+def _name_in_module(values: Values, owner: ast.expr, key: ast.expr, module: Module) -> str:
+    """Return the whole name of what a module of the program, or a library, has under a name."""
+    name, whole = values.of(key, module), values.program.name_of(owner, module)
+    if not isinstance(name, str) or not whole:
+        return ""
+    home = values.program.modules.get(whole)
+    stores = home.stores.get((home.tree, name), ()) if home is not None else ()
+    meant = assigned_to(stores[-1], home) if stores and home is not None else None
+    other = values.program.name_of(meant, home) if meant is not None and home is not None else ""
+    return other or values.program.imported_from(whole, name)
+
+
+def _name_in_mapping(values: Values, mapping: ast.expr, key: ast.expr, module: Module) -> str:
+    """Return the whole name of what a mapping that is written down has under a key: `{"a": NetA, "b": NetB}`."""
+    owner, _, last = values.program.name_of(mapping, module).rpartition(".")
+    home = values.program.modules.get(owner, module)
+    held = values.assigned(mapping, module) if isinstance(mapping, ast.Name) else None
+    if held is None:
+        stores = home.own_stores.get((home.tree, last), ())
+        held = assigned_to(stores[0], home) if len(stores) == 1 else None
+    chosen = values.of(key, module) if isinstance(held, ast.Dict) else None
+    for entry, value in zip(held.keys, held.values, strict=True) if isinstance(held, ast.Dict) else ():
+        if isinstance(chosen, str) and entry is not None and values.of(entry, home) == chosen:
+            return values.program.name_of(value, home)
+    return ""
