@@ -146,6 +146,8 @@ class CollectiveFinder:
         assert isinstance(target, ast.Attribute)
         if target.attr == "full_tensor" and self.code.program.imports("torch.distributed"):
             return target.attr  # of a DTensor, which all processes have parts of
+        if target.attr == "consolidate_state_dict" and self.code.program.imports("torch.distributed.optim"):
+            return target.attr  # of a ZeroRedundancyOptimizer, which all processes have parts of
         if target.attr == "state_dict" and any(map(_gathers_state, module.above(call))):
             return target.attr
         owner = ast.unparse(target.value)

@@ -63,6 +63,7 @@ class _Trace:
     finder: CollectiveFinder
     seen: set[ast.AST] = field(default_factory=set)
     has_result: bool = False  # of a model, a loss or a measure
+    of_others: set[ast.AST] = field(default_factory=set)  # methods that average, and that other objects are asked for
 
     def follow(self, node: ast.AST, module: Module) -> bool:
         if node in self.seen:
@@ -105,8 +106,12 @@ class _Trace:
         program = self.finder.code.program
         if isinstance(node, ast.Attribute):
             owner = class_around(node, module) if spelled(node.value) == "self" else None
-            for home, place in program.attribute_stores.get(node.attr, ()):
+            places = program.attribute_stores.get(node.attr, ())
+            if owner is None:
+                self.of_others |= {one for home, place in places for one in self._averaging_others(node, place, home)}
+            for home, place in places:
                 is_own = owner is None or class_around(place, home) is owner
+                is_own = is_own and home.function_of(place) not in self.of_others
                 if is_own and self.finder.code.reached.of(place, home):
                     yield from self._assigned(place, home)
             for home, _, method in program.methods.get(node.attr, ()):
@@ -121,6 +126,16 @@ class _Trace:
             for home, call in program.calls_of.get(module.called_as(scope), ()):
                 if (given := given_for(call, scope, node.id)) is not None:
                     yield home, given
+
+    def _averaging_others(self, node: ast.Attribute, place: ast.AST, home: Module) -> Iterator[ast.AST]:
+        """Yield the method that a place is in if it averages, and is called for other objects only."""
+        method, name = home.function_of(place), spelled(node.value).rpartition(".")[2]
+        calls = self.finder.code.program.attribute_loads.get(method.name, ()) if method is not None else ()
+        owners = {spelled(one.value).rpartition(".")[2] for one in calls}
+        if method is None or not name or not owners or name in owners or "" in owners:
+            return
+        if any(isinstance(one, ast.Call) and self.finder.may_combine(one, home) for one in ast.walk(method)):
+            yield method
 
     def _assigned(self, store: ast.expr, module: Module) -> Iterator[tuple[Module, ast.AST]]:
         parent = module.parents.get(store)

@@ -166,6 +166,10 @@ def is_rank(node: ast.AST, code: Code, module: Module) -> bool:
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         name = str(node.slice.value) if node.slice.value == "rank" else ""  # config["rank"]
+    if isinstance(node, ast.Attribute) and (found := code.program.property_of(node)) is not None:
+        returned = returned_values(found[1])
+        if len(returned) == 1 and isinstance(returned[0], ast.Call):
+            return is_rank(returned[0], code, found[0])
     return _RANK.match(name.lower().lstrip("_")) is not None
 
 

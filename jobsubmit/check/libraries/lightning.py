@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 from jobsubmit.check.code import Code, is_count
-from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.configuration import parse_text
-from jobsubmit.check.program.module import is_of_self, spelled
+from jobsubmit.check.program.module import Module, is_of_self, spelled
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
 
 _TRAINERS = (
@@ -36,10 +38,9 @@ def check_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
 def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
     """Yield a warning for another number of nodes than the job has: Lightning compares it with the launcher's."""
     for module, call, name in code.reached.calls:
-        given = argument(call, "num_nodes")
-        if not _is_trainer(code, name) or hides_arguments(call) or not code.facts.has_launcher:
+        if not _is_trainer(code, name) or not code.facts.has_launcher:
             continue
-        nodes = 1 if given is None else code.values.of(given, module)
+        nodes = _nodes_given(code, call, module)
         if is_count(nodes) and nodes != code.facts.nodes:
             yield Finding(
                 "warning",
@@ -50,6 +51,16 @@ def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
                 'pass num_nodes=int(os.environ["NNODES"])',
             )
             return
+
+
+def _nodes_given(code: Code, call: ast.Call, module: Module) -> Any:
+    """Return the number of nodes that a call gives, itself or in a mapping (`**cfg.trainer`); else its default."""
+    if (given := argument(call, "num_nodes")) is not None:
+        return code.values.of(given, module)
+    settings = [code.values.of(keyword.value, module) for keyword in call.keywords if keyword.arg is None]
+    if any(isinstance(one, ast.Starred) for one in call.args) or not all(isinstance(one, dict) for one in settings):
+        return UNKNOWN
+    return next((one["num_nodes"] for one in settings if "num_nodes" in one), 1)
 
 
 def _nodes_of_arguments(code: Code) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ _ADDS_UP = frozenset(
     ]
 )
 
+_DEEPEST = 2  # functions that call each other
 _OF_TIME = re.compile(r"time|elapsed|latency|duration|memory")
 _EVALUATES = re.compile(r"_?(?:validate|validation|evaluate|eval|test)(?:_\w+)?")
 
@@ -149,9 +150,19 @@ def _combines(finder: CollectiveFinder, nodes: Iterable[ast.AST], module: Module
         first = next(finder.collectives([ast.Expr(node)], module), None)
         if _is_adding_up(node) or (first is not None and first.name not in BARRIERS):
             return True
-        inside = list(_inside(finder.code, node, module)) if first is not None else []
-        if any(map(_is_adding_up, inside)) or any(map(_is_loading, inside)):
-            return True  # it waits for all, and then adds up, or reads what each has written
+        if first is not None and _adds_up_inside(finder.code, node, module):
+            return True
+    return False
+
+
+def _adds_up_inside(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:
+    """Return whether what waits for all then adds up, or reads what each has written, itself or in what it calls."""
+    for home, function in _entered(code, call, module):
+        calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)]
+        if any(_is_adding_up(one) or _is_loading(one) for one in calls):
+            return True
+        if depth < _DEEPEST and any(_adds_up_inside(code, one, home, depth + 1) for one in calls):
+            return True
     return False
 
 
@@ -162,12 +173,12 @@ def _hands_on(code: Code, name: ast.Name, module: Module) -> bool:
     return found is not None and is_function and any(map(_is_adding_up, ast.walk(found[1])))
 
 
-def _inside(code: Code, call: ast.Call, module: Module) -> Iterator[ast.AST]:
-    """Yield the nodes of the function that a call enters, or of all methods of its name."""
-    found = code.program.called(call, module)
+def _entered(code: Code, call: ast.Call, module: Module) -> list[tuple[Module, ast.AST]]:
+    """Return the function that a call enters, or all methods of its name."""
+    if (found := code.program.called(call, module)) is not None:
+        return [found]
     methods = code.program.methods.get(call.func.attr, ()) if isinstance(call.func, ast.Attribute) else ()
-    for function in [found[1]] if found is not None else [method for _, _, method in methods]:
-        yield from ast.walk(function)
+    return [(home, method) for home, _, method in methods]
 
 
 def _is_adding_up(node: ast.AST) -> bool:

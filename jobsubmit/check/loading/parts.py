@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp, is_sharding
+from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
 from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
 from jobsubmit.check.origins import keywords_of, words_of
 from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
@@ -173,7 +174,7 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
         keywords = keywords_of(code, call, calling)
         own_part = next((keywords[name] for name in _PART_NUMBERS if name in keywords), None)
         own_count = next((keywords[name] for name in _PART_COUNTS if name in keywords), None)
-        if own_part is None or own_count is None:
+        if own_part is None or own_count is None or _is_for_some_ranks(code, call, calling):
             continue
         (module, part), (_, count) = own_part, own_count
         is_by_node = all(_NODES.search(ast.unparse(node)) for node in (part, count))
@@ -200,6 +201,16 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
                 "processes: some would read the same part",
             )
             return
+
+
+def _is_for_some_ranks(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether the rank decides about a call, or about every call of the function that it is in."""
+    function = module.function_of(call)
+    callers = code.program.calls_of.get(module.called_as(function), ()) if function is not None else ()
+    callers = [(home, one) for home, one in callers if code.reached.of(one, home)]
+    return is_guarded_by_rank(code, call, module) or (
+        bool(callers) and all(is_guarded_by_rank(code, one, home) for home, one in callers)
+    )
 
 
 def _counted_in_node(code: Code, part: ast.expr, module: Module) -> Finding:

@@ -100,6 +100,7 @@ def _syncs_in_first_step(code: Code, node: ast.If | ast.IfExp, module: Module) -
     if counter is None or not (
         _STEP.search(ast.unparse(counter))
         or _is_counted_later(counter, node, module)
+        or _is_counted_by_loop(code, counter, node, module)
         or _is_stepped_in_last(code, counter, node, module)
     ):
         return False
@@ -138,23 +139,40 @@ def _is_counted_later(period: ast.expr, node: ast.AST, module: Module) -> bool:
     return bool(added) and any(one.lineno > added[0].lineno for one in tests)
 
 
+def _is_counted_by_loop(code: Code, period: ast.expr, node: ast.AST, module: Module) -> bool:
+    """Return whether the loop around a condition on `i % n`, or around its function, is `for i in range(n)`."""
+    for home, place, name in _counted_at(code, period, node, module):
+        loop = next((one for one in home.above(place) if isinstance(one, ast.For)), None)
+        count = loop.iter.args if loop is not None and isinstance(loop.iter, ast.Call) else []
+        is_target = loop is not None and ast.unparse(loop.target) == ast.unparse(name)
+        if is_target and isinstance(period, ast.BinOp) and len(count) == 1:
+            if ast.unparse(count[0]) == ast.unparse(period.right):
+                return True
+    return False
+
+
 def _is_stepped_in_last(code: Code, period: ast.expr, node: ast.AST, module: Module) -> bool:
-    """Return whether the loop around a condition on `i % n`, or around the function that it is in, steps by `i + 1`."""
-    counter, function = _counter_of(period), module.function_of(node)
-    if not isinstance(counter, ast.Name) or function is None:
-        return False
-    places: list[tuple[Module, ast.AST, ast.expr | None]] = [(module, node, counter)]
-    for home, call, _ in code.reached.calls:
-        if (found := code.program.called(call, home)) is not None and found[1] is function:
-            places.append((home, call, given_for(call, function, counter.id)))
-    for home, place, name in places:
+    """Return whether the loop around a condition on `i % n`, or around its function, steps by `i + 1`."""
+    for home, place, name in _counted_at(code, period, node, module):
         loop = next((one for one in home.above(place) if isinstance(one, (ast.For, ast.While))), None)
-        if loop is None or name is None:
-            continue
         step = f"({ast.unparse(name)} + 1) % "
-        if any(isinstance(one, ast.If) and step in ast.unparse(one.test) for one in ast.walk(loop)):
+        if loop and any(isinstance(one, ast.If) and step in ast.unparse(one.test) for one in ast.walk(loop)):
             return True
     return False
+
+
+def _counted_at(
+    code: Code, period: ast.expr, node: ast.AST, module: Module
+) -> Iterator[tuple[Module, ast.AST, ast.expr]]:
+    """Yield where the counter of a condition is known: in place, and in the calls that give it to the function."""
+    counter, function = _counter_of(period), module.function_of(node)
+    if not isinstance(counter, ast.Name) or function is None:
+        return
+    yield module, node, counter
+    for home, call, _ in code.reached.calls:
+        if (found := code.program.called(call, home)) is not None and found[1] is function:
+            if (given := given_for(call, function, counter.id)) is not None:
+                yield home, call, given
 
 
 def _is_among(statements: list[ast.stmt]) -> bool:

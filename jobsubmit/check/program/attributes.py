@@ -43,7 +43,7 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
     name = values.program.name_of(node, module)
     if name == "sys.argv":
         return ["", *values.facts.argv]
-    if node.attr in values.program.attribute_stores:
+    if node.attr in values.program.attribute_stores and not _is_entry(values, node, module):
         return _stored(values, node, module)
     if spelled(node.value) in values.namespaces:
         return values.arguments.get(node.attr, UNKNOWN)
@@ -66,11 +66,22 @@ def _is_surely_found(values: Values, node: ast.Attribute, module: Module) -> boo
 def _is_set_at_once(values: Values, node: ast.Attribute, module: Module) -> bool:
     """Return whether an attribute is set only where its object is made: in `__init__`, or as a field of a record."""
     places = values.program.attribute_stores.get(node.attr, ())
+    if _is_entry(values, node, module):
+        return True
     if not places:
         found = made(values.program, node.value, module)
         return found is not None and is_record(found.owner) and node.attr in fields_of(found.owner)
     makers = [home.function_of(place) for home, place in places]
     return len(places) == 1 and getattr(makers[0], "name", "") == "__init__"
+
+
+def _is_entry(values: Values, node: ast.Attribute, module: Module) -> bool:
+    """Return whether an attribute is an entry of a mapping, which only the fields of other objects are named like."""
+    places = values.program.attribute_stores.get(node.attr, ())
+    if spelled(node.value) in ("self", *values.namespaces) or any(spelled(one.value) != "self" for _, one in places):
+        return False
+    owner = values.of(node.value, module)
+    return isinstance(owner, dict) and node.attr in owner
 
 
 def _may_be_set(values: Values, name: str) -> bool:

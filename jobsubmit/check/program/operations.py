@@ -92,6 +92,8 @@ CONVERT: Mapping[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
     "divmod": lambda left, right: list(divmod(left, right)),
+    "sum": sum,
+    "math.prod": math.prod,
     "math.ceil": lambda value: -int(-value // 1),
     "math.floor": lambda value: int(value // 1),
     "math.log2": math.log2,

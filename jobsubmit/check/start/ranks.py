@@ -380,10 +380,23 @@ def _asked_variable(code: Code, module: Module, node: ast.AST) -> tuple[str, ast
     """Return the variable that is read, and its default if one is given: `environ[X]`, `environ.get(X, default)`."""
     match node:
         case ast.Subscript(ctx=ast.Load()) if code.program.name_of(node.value, module) == "os.environ":
+            if tried := _first_that_is_set(code, module, node):
+                return tried, ast.Constant(None)
             return code.values.of(node.slice, module), None
         case ast.Call(args=[name, default]) if code.program.name_of(node.func, module) in _GETS:
             return code.values.of(name, module), default
     return "", None
+
+
+def _first_that_is_set(code: Code, module: Module, read: ast.Subscript) -> str:
+    """Return the variable that a loop over names finds first: `for v in ("SLURM_PROCID", "RANK"): if v in environ`."""
+    loops = (above for above in module.above(read) if isinstance(above, ast.For))
+    loop = next((one for one in loops if ast.unparse(one.target) == ast.unparse(read.slice)), None)
+    names = code.values.of(loop.iter, module) if loop is not None else None
+    leaves = loop is not None and any(isinstance(one, (ast.Break, ast.Return)) for one in ast.walk(loop))
+    if not leaves or not isinstance(names, list):
+        return ""
+    return next((str(name) for name in names if code.facts.environment.get(name, UNKNOWN) is not None), "")
 
 
 def _is_default_of_set(code: Code, module: Module, node: ast.AST) -> bool:

@@ -298,6 +298,164 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         GPUS,
     ),
 ]
+SHARDED = """
+from torch.distributed.optim import ZeroRedundancyOptimizer
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+        self.optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.AdamW)
+    @property
+    def data_parallel_rank(self):
+        return dist.get_rank()
+    @property
+    def is_data_parallel_master(self):
+        return self.data_parallel_rank == 0
+    def gather(self):
+        if isinstance(self.optimizer, ZeroRedundancyOptimizer):
+            self.optimizer.consolidate_state_dict(to=0)
+    def save(self):
+        torch.save(self.net.state_dict(), "/runs/last.pt")
+def save_checkpoint(trainer):
+    {before}
+    if not trainer.is_data_parallel_master:
+        return
+    {inside}
+    trainer.save()
+save_checkpoint(Trainer(net))
+"""
+ACCUMULATED = """
+from contextlib import nullcontext
+class Trainer:
+    def __init__(self, rounds):
+        self.rounds = rounds
+        self.model = DDP(net, device_ids=[local_rank])
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+    def accumulate(self, i):
+        if {test}:
+            return nullcontext()
+        return self.model.no_sync()
+    def train(self):
+        for i in range(self.rounds):
+            with self.accumulate(i):
+                (self.model(next(batches).cuda()).mean() / self.rounds).backward()
+        self.optimizer.step()
+batches = iter(loader)
+sampler.set_epoch(1)
+Trainer(4).train()
+"""
+ATTRIBUTES = """
+import json
+class AttrDict(dict):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.__dict__ = self
+def load_config(path):
+    with open(path) as file:
+        return AttrDict(json.loads(file.read()))
+class Data:
+    def __init__(self, h):
+        self.hop_size = h.hop_size // 2
+class Generator(nn.Module):
+    def __init__(self, h):
+        super().__init__()
+        assert math.prod(h.rates) == h.hop_size {more}
+import math
+h = load_config("config.json")
+Data(h), Generator(h)
+"""
+NAMES_TRIED = """
+def find_rank():
+    rank = 0
+    for v in ({names}):
+        if v in os.environ:
+            rank = int(os.environ[v])
+            break
+    return rank
+torch.cuda.set_device(find_rank() % 2)
+"""
+STOPPED = """
+class Meter:
+    def __init__(self):
+        self.sum, self.count, self.avg = 0.0, 0, 0.0
+    def update(self, value):
+        self.sum += value
+        self.count += 1
+        self.avg = self.sum / self.count
+    def all_reduce(self):
+        both = torch.tensor([self.sum, self.count], device="cuda")
+        dist.all_reduce(both)
+        self.sum, self.count = both.tolist()
+        self.avg = self.sum / self.count
+class EarlyStopping:
+    def step(self, loss):
+        self.best = min(loss, self.best)
+        return loss > self.best
+def validate():
+    losses, top1 = Meter(), Meter()
+    for points, in loader:
+        losses.update(torch.nn.functional.mse_loss(model(points.cuda()), points.cuda()).item())
+        top1.update(0.5)
+    top1.all_reduce()
+    {more}
+    return top1.avg, losses.avg
+model = DDP(net, device_ids=[local_rank])
+stopper = EarlyStopping()
+for epoch in range(9):
+    sampler.set_epoch(epoch)
+    for points, in loader:
+        model(points.cuda()).mean().backward()
+    acc, loss = validate()
+    if stopper.step(loss):
+        break
+"""
+LIGHTNING = """
+import argparse
+import lightning.pytorch as pl
+from omegaconf import OmegaConf
+def load_config():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("overrides", nargs="*")
+    args = parser.parse_args()
+    base = OmegaConf.create({{"trainer": {{"devices": 2, "num_nodes": {nodes}}}}})
+    return OmegaConf.merge(base, OmegaConf.from_dotlist(args.overrides))
+def make(trainer_cfg):
+    return pl.Trainer(**trainer_cfg, default_root_dir="/runs")
+cfg = load_config()
+make(cfg.trainer).fit(model)
+"""
+CASES += [
+    (
+        "rank-0-collective",
+        LOADED + SHARDED.format(before="pass", inside="trainer.gather()"),
+        LOADED + SHARDED.format(before="trainer.gather()", inside="pass"),
+        GPUS,
+    ),
+    (
+        "never-synchronized",
+        LOADED + ACCUMULATED.format(test="i % self.rounds == 0"),
+        LOADED + ACCUMULATED.format(test="(i + 1) % self.rounds == 0"),
+        GPUS,
+    ),
+    (
+        "rank-env",
+        JOINED + NAMES_TRIED.format(names="'SLURM_PROCID', 'PMI_RANK', 'RANK'"),
+        JOINED + NAMES_TRIED.format(names="'LOCAL_RANK', 'SLURM_PROCID'"),
+        GPUS,
+    ),
+    (
+        "left-by-one",
+        LOADED + STOPPED.format(more="pass"),
+        LOADED + STOPPED.format(more="losses.all_reduce()"),
+        GPUS,
+    ),
+    ("lightning-nodes", LIGHTNING.format(nodes=1), LIGHTNING.format(nodes=2), GPUS),
+    (
+        "lightning-nodes",
+        LIGHTNING.format(nodes=2),
+        LIGHTNING.format(nodes=2).replace("args.overrides", "[]"),
+        {**GPUS, "args": ["trainer.num_nodes=4"]},
+    ),
+]
 STATE = """
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
@@ -383,6 +541,12 @@ Data("train"), Data("val")
     assert [text.split(",")[0] for text in texts] == ["reads lists/train.txt", "reads lists/val.txt"]
 
 
+@pytest.mark.parametrize(("more", "is_found"), [("", True), ("* 2", False)])
+def test_settings_that_are_read_like_fields(more: str, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"rates": [4, 2], "hop_size": 4}')
+    assert ("unfulfilled" in found(tmp_path, JOINED + ATTRIBUTES.format(more=more), **GPUS)) is is_found
+
+
 @pytest.mark.parametrize(("nodes", "wrong"), [("1", {"launcher-nodes"}), ("$NNODES", set())])
 def test_a_shell_script_that_numbers_the_nodes(nodes: str, wrong: set[str], tmp_path: Path) -> None:
     script = f"""#!/bin/bash
@@ -440,6 +604,54 @@ result = evaluate(model, tests)
 """
 
 
-@pytest.mark.parametrize(("check", "text"), [("part-as-whole", LOADED + MERGED)])
+REDUCED_LATER = """
+class Confusion:
+    def __init__(self):
+        self.matrix = torch.zeros(2, 2, device="cuda")
+    def update(self, points):
+        self.matrix += points.mean()
+    def reduce_from_all_processes(self):
+        reduce_across_processes(self.matrix)
+def reduce_across_processes(matrix):
+    dist.barrier()
+    dist.all_reduce(matrix)
+def evaluate(model, loader):
+    confusion = Confusion()
+    for points, in loader:
+        confusion.update(model(points.cuda()))
+    confusion.reduce_from_all_processes()
+    return confusion
+model = DDP(net, device_ids=[local_rank])
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    model(torch.rand(1, 4).cuda()).mean().backward()
+tests = DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
+confusion = evaluate(model, tests)
+"""
+OF_ONE_NODE = """
+class Place:
+    def __init__(self):
+        self.node_rank = rank // 2
+        self.local_rank = local_rank
+        self.local_size = int(os.environ["LOCAL_WORLD_SIZE"])
+    @property
+    def tests(self):
+        return self.node_rank == 0
+def load(place):
+    return DistributedSampler([1, 2], num_replicas=place.local_size, rank=place.local_rank, shuffle=False)
+place = Place()
+if place.tests:
+    load(place)
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        ("part-as-whole", LOADED + MERGED),
+        ("part-as-whole", LOADED + REDUCED_LATER),
+        ("part-of-node", JOINED + OF_ONE_NODE),
+    ],
+)
 def test_what_only_resembles_a_mistake(check: str, text: str, tmp_path: Path) -> None:
     assert check not in found(tmp_path, text, **GPUS)

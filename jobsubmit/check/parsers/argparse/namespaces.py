@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from jobsubmit.check.parsers.argparse.loops import passes
 from jobsubmit.check.parsers.argparse.search import Search
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
-from jobsubmit.check.program.module import Function, Module, spelled
+from jobsubmit.check.program.module import Function, Module, returned_values, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _LONGEST_WAY = 3  # from the function that parses to one that is given the arguments
@@ -27,7 +27,7 @@ def supposed_namespaces(search: Search) -> frozenset[str]:
         f"{module.name}.{scope.name}"
         for module, call, _ in search.parses
         for scope in module.above(call)
-        if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and not _returns_settings(scope, search, module)
     }
     parsing = {id(call) for _, call, _ in search.parses if not any(k.arg == "namespace" for k in call.keywords)}
     methods = set(_methods(search))
@@ -58,6 +58,14 @@ def supposed_namespaces(search: Search) -> frozenset[str]:
         if all(_is_one_of(assigned_to(store, module), kept - others) for module, store in stores)
     }
     return frozenset(kept - others | fields)
+
+
+def _returns_settings(function: Function, search: Search, module: Module) -> bool:
+    """Return whether a function that parses returns no arguments, but settings of OmegaConf."""
+    values = returned_values(function)
+    made = [search.values.assigned(one, module) if isinstance(one, ast.Name) else one for one in values]
+    names = [search.program.name_of(one.func, module) for one in made if isinstance(one, ast.Call)]
+    return bool(names) and all(name.startswith(("omegaconf.", "OmegaConf.")) for name in names)
 
 
 def _is_one_of(node: ast.AST | None, names: Collection[str]) -> bool:
