@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.checkpoints.recovery import saving_calls
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import last_value, origins, seen_through
+from jobsubmit.check.origins import last_value, origins, seen_through, set_to
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, returned_values, spelled
 from jobsubmit.check.program.objects import SAME_MODEL, fields_of, is_torch_module, made
@@ -17,6 +17,7 @@ from jobsubmit.check.program.yacs import MERGES
 from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
+_DEEPEST = 4  # functions that hand on a value
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
 _OF_RESULTS = re.compile(r"result|predict|feature|embedding|stat[s.]")
 _PATHS = ("Path", "PosixPath", "PurePath")
@@ -156,15 +157,22 @@ def _kind_of_library(code: Code, value: ast.expr, module: Module) -> str:
     return "a CfgNode" if _is_config_node(code, value) else ""
 
 
-def _is_of_omegaconf(code: Code, value: ast.expr, module: Module) -> bool:
+def _is_of_omegaconf(code: Code, value: ast.expr, module: Module, depth: int = 0) -> bool:
     """Return whether a value is the configuration that Hydra gives to a function, or one that OmegaConf makes."""
+    if isinstance(value, ast.Call):
+        return code.program.name_of(value.func, module) in _MAKE_CONFIGURATIONS
+    if not isinstance(value, (ast.Name, ast.Attribute)) or depth > _DEEPEST:
+        return False
     composed = code.values.composed
-    for home, part in origins(code, value, module):
-        if isinstance(part, ast.Name) and composed is not None and home.function_of(part) is composed.function:
-            return part.id in parameters(composed.function)
-        if isinstance(part, ast.Call) and code.program.name_of(part.func, home) in _MAKE_CONFIGURATIONS:
+    function = module.function_of(value)
+    if isinstance(value, ast.Name) and function is not None and value.id in parameters(function):
+        if composed is not None and composed.function is function:
             return True
-    return False
+        calls = code.program.calls_of.get(module.called_as(function), ())
+        given = [(home, given_for(call, function, value.id)) for home, call in calls]
+    else:
+        given = set_to(code, value, module)
+    return bool(given) and all(one is not None and _is_of_omegaconf(code, one, home, depth + 1) for home, one in given)
 
 
 def _is_config_node(code: Code, value: ast.expr) -> bool:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp, is_sharding
-from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
+from jobsubmit.check.collectives.rank_conditions import is_in_branch_of_zero
 from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
 from jobsubmit.check.origins import keywords_of, words_of
 from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
@@ -204,12 +204,12 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
 
 
 def _is_for_some_ranks(code: Code, call: ast.Call, module: Module) -> bool:
-    """Return whether the rank decides about a call, or about every call of the function that it is in."""
+    """Return whether only one rank, or one node, comes to a call, or to every call of the function that it is in."""
     function = module.function_of(call)
     callers = code.program.calls_of.get(module.called_as(function), ()) if function is not None else ()
     callers = [(home, one) for home, one in callers if code.reached.of(one, home)]
-    return is_guarded_by_rank(code, call, module) or (
-        bool(callers) and all(is_guarded_by_rank(code, one, home) for home, one in callers)
+    return is_in_branch_of_zero(code, call, module) or (
+        bool(callers) and all(is_in_branch_of_zero(code, one, home) for home, one in callers)
     )
 
 
