@@ -75,7 +75,7 @@ def _side_of_object(node: ast.expr, op: ast.cmpop, code: Code, module: Module, d
     else:
         values = _values_of(node.attr, code) if isinstance(node, ast.Attribute) else []
         made = [(home, one) for home, one in values if not (isinstance(one, ast.Constant) and one.value is None)]
-        side = _agreed(_side_of_made(value, code, home, 0) for home, value in made)
+        side = _agreed(_side_of_made(value, code, home, depth) for home, value in made)
     return side if side is None or isinstance(op, ast.IsNot) else not side
 
 
@@ -85,14 +85,16 @@ def _side_of_variable(
     """Return the same for a variable that others set to `nothing`: by what a parameter is given, or one branch sets."""
     scope = module.function_of(name)
     stores = module.stores.get((scope or module.tree, name.id), ())
-    if depth <= _DEEPEST and not stores and scope is not None and name.id in parameters(scope):
+    if depth > _DEEPEST:
+        return None
+    if not stores and scope is not None and name.id in parameters(scope):
         calls = code.program.calls_of.get(module.called_as(scope), ())
         given = [(home, given_for(call, scope, name.id)) for home, call in calls if code.reached.of(call, home)]
         return _agreed(_side_of_given(one, code, home, depth + 1, nothing) for home, one in given)
     values = [(store, assigned_to(store, module)) for store in stores]
     made = [(store, one) for store, one in values if not (isinstance(one, ast.Constant) and one.value in nothing)]
-    if len(made) == len(values) or depth > _DEEPEST:
-        return _side_of_made(code.values.assigned(name, module), code, module, 0)
+    if len(made) == len(values):
+        return _side_of_made(code.values.assigned(name, module), code, module, depth)
     return _agreed(_side_of_branch(store, code, module, depth + 1) for store, _ in made)
 
 
@@ -101,7 +103,7 @@ def _side_of_given(
 ) -> bool | None:
     if isinstance(node, ast.Name):
         return _side_of_variable(node, code, module, depth, nothing)
-    return _side_of_made(node, code, module, 0)
+    return _side_of_made(node, code, module, depth)
 
 
 def _side_of_branch(node: ast.AST, code: Code, module: Module, depth: int) -> bool | None:
@@ -122,11 +124,13 @@ def _agreed(sides: Iterable[bool | None]) -> bool | None:
 
 def _side_of_made(made: ast.expr | None, code: Code, module: Module, depth: int) -> bool | None:
     """Return the same for what makes an object on some ranks, and None on others, also in a function."""
+    if depth > _DEEPEST:
+        return None
     if isinstance(made, ast.IfExp) and isinstance(made.orelse, ast.Constant) and made.orelse.value is None:
-        return zero_side(made.test, code, module, _DEEPEST)
-    if isinstance(made, ast.Name) and depth:
-        return _side_of_made(code.values.assigned(made, module), code, module, depth + 1) if depth < _DEEPEST else None
-    found = code.program.called(made, module) if isinstance(made, ast.Call) and depth < _DEEPEST else None
+        return zero_side(made.test, code, module, depth + 1)
+    if isinstance(made, ast.Name):
+        return _side_of_made(code.values.assigned(made, module), code, module, depth + 1)
+    found = code.program.called(made, module) if isinstance(made, ast.Call) else None
     if found is None or not isinstance(found[1], FUNCTIONS):
         return None
     return _agreed(_side_of_made(one, code, found[0], depth + 1) for one in returned_values(found[1]))

@@ -127,13 +127,13 @@ def _accelerates(loop: ast.For) -> bool:
 
 def _is_loader(code: Code, part: ast.AST, module: Module) -> bool:
     """Return whether an expression makes a loader, itself or in a function of the program that it calls."""
-    if not isinstance(part, ast.Call):
+    if not isinstance(part, ast.Call) or not code.reached.of(part, module):
         return False
     name = code.program.name_of(part.func, module)
     found = code.program.definition(name)
     if name in LOADERS or found is None or isinstance(found[1], ast.ClassDef):
         return name in LOADERS
-    calls = (node for node in ast.walk(found[1]) if isinstance(node, ast.Call))
+    calls = (node for node in ast.walk(found[1]) if isinstance(node, ast.Call) and code.reached.of(node, found[0]))
     return any(code.program.name_of(call.func, found[0]) in LOADERS for call in calls)
 
 

@@ -547,6 +547,16 @@ def test_settings_that_are_read_like_fields(more: str, is_found: bool, tmp_path:
     assert ("unfulfilled" in found(tmp_path, JOINED + ATTRIBUTES.format(more=more), **GPUS)) is is_found
 
 
+def test_a_condition_on_what_it_sets_is_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(JOINED + OF_ITSELF)
+    assert [one.text for one in findings(tmp_path, **GPUS) if one.level == "unknown"] == []
+
+
+def test_a_loader_that_this_job_does_not_make(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"cached": ""}')
+    assert "no-sampler" not in found(tmp_path, LOADED + LOADED_APART, **GPUS)
+
+
 @pytest.mark.parametrize(("nodes", "wrong"), [("1", {"launcher-nodes"}), ("$NNODES", set())])
 def test_a_shell_script_that_numbers_the_nodes(nodes: str, wrong: set[str], tmp_path: Path) -> None:
     script = f"""#!/bin/bash
@@ -628,6 +638,34 @@ for epoch in range(3):
 tests = DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
 confusion = evaluate(model, tests)
 """
+OF_ITSELF = """
+class Clock:
+    def tick(self):
+        self.step = self.step + 1 if self.step is not None else None
+        return dist.barrier() if self.step is not None else None
+clock = Clock()
+clock.tick()
+"""
+LOADED_APART = """
+import json
+from accelerate import Accelerator
+config = json.load(open("config.json"))
+config["name"] = "first"
+def load():
+    if config.get("cached", ""):
+        return DataLoader(data)
+    return stream()
+def train(accelerator, model, batches):
+    for batch in batches:
+        accelerator.backward(model(batch).mean())
+accelerator = Accelerator()
+batches = load()
+if config.get("cached", ""):
+    net, batches = accelerator.prepare(net, batches)
+else:
+    net = accelerator.prepare(net)
+train(accelerator, net, batches)
+"""
 OF_ONE_NODE = """
 class Place:
     def __init__(self):
@@ -651,6 +689,7 @@ if place.tests:
         ("part-as-whole", LOADED + MERGED),
         ("part-as-whole", LOADED + REDUCED_LATER),
         ("part-of-node", JOINED + OF_ONE_NODE),
+        ("rank-0-collective", JOINED + OF_ITSELF),
     ],
 )
 def test_what_only_resembles_a_mistake(check: str, text: str, tmp_path: Path) -> None:
