@@ -10,7 +10,7 @@ from jobsubmit.check.checkpoints.recovery import saving_calls
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value, origins, seen_through, set_to
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, returned_values, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_of_self, returned_values, spelled
 from jobsubmit.check.program.objects import SAME_MODEL, fields_of, is_torch_module, made
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.check.program.yacs import MERGES
@@ -79,7 +79,7 @@ def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tup
             given = given_for(call, function, saved.id)
             if code.reached.of(call, home) and given is not None and given is not saved:
                 yield from _objects(code, given, home)
-    values = [(module, one) for one in _entries_of(saved, module)] if isinstance(saved, ast.Name) else []
+    values = [(module, one) for one in _entries_of(code, saved, module)] if isinstance(saved, ast.Name) else []
     held = seen_through(saved, module)
     if isinstance(held, ast.Call) and (found := code.program.called(held, module)) is not None:
         returned = returned_values(found[1]) if isinstance(found[1], FUNCTIONS) else []
@@ -97,11 +97,12 @@ def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tup
             yield home, value, kind
 
 
-def _entries_of(name: ast.Name, module: Module) -> Iterator[ast.expr]:
+def _entries_of(code: Code, name: ast.Name, module: Module) -> Iterator[ast.expr]:
     """Yield what the function of a variable puts into it: `state["args"] = args`."""
     for node in ast.walk(module.scope_of(name)):
         target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Subscript) and spelled(target.value) == name.id and isinstance(node, ast.Assign):
+        is_entry = isinstance(target, ast.Subscript) and spelled(target.value) == name.id
+        if is_entry and isinstance(node, ast.Assign) and code.reached.of(node, module):
             yield node.value
 
 
@@ -161,7 +162,8 @@ def _is_of_omegaconf(code: Code, value: ast.expr, module: Module, depth: int = 0
     """Return whether a value is the configuration that Hydra gives to a function, or one that OmegaConf makes."""
     if isinstance(value, ast.Call):
         return code.program.name_of(value.func, module) in _MAKE_CONFIGURATIONS
-    if not isinstance(value, (ast.Name, ast.Attribute)) or depth > _DEEPEST:
+    is_variable = isinstance(value, ast.Name) or (isinstance(value, ast.Attribute) and is_of_self(value))
+    if not is_variable or depth > _DEEPEST:
         return False
     composed = code.values.composed
     function = module.function_of(value)
