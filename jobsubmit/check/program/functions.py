@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_of, given_for, hides_arguments
-from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, spelled
+from jobsubmit.check.program.module import Function, Module, class_around, is_generator, is_of_self, spelled
 from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import assigned_to, is_executed, own_returns, parameters
@@ -56,10 +56,9 @@ def _enter(
         is_given = expression is not None
         value = values.of(expression if is_given else default_of(function, name), module if is_given else home)
         given[function, name] = value
-    joins = any(
-        isinstance(one, ast.Call) and values.program.name_of(one.func, home) == _GROUP for one in ast.walk(function)
-    )
-    has_group = values.facts.has_launcher and not joins and _GROUP in values.program.calls_of
+    inits = values.program.calls_of.get(_GROUP, ())
+    joins = any(function in one.above(init) for one, init in inits)
+    has_group = values.facts.has_launcher and not joins and bool(inits)
     return replace(values, bound={}, given={**values.given, **given}, has_group=has_group), home, function
 
 
@@ -110,7 +109,7 @@ def _own_method_called(values: Values, call: ast.Call, module: Module) -> tuple[
 
 def returned_expression(values: Values, function: Function, module: Module) -> ast.expr | None:
     """Return the expression that a function returns first, where that is clear."""
-    if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in ast.walk(function)):
+    if is_generator(function):
         return None
     for returned in own_returns(function):
         runs = is_executed(returned, function, module, values.truth)

@@ -6,7 +6,7 @@ import ast
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias, TypeGuard
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -218,9 +218,17 @@ def is_of_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
-def returned_values(function: Function) -> list[ast.expr]:
+@lru_cache(maxsize=10_000)
+def returned_values(function: Function) -> tuple[ast.expr, ...]:
     """Return the expressions that a function returns, with those of functions inside it."""
-    return [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
+    returns = (node for node in ast.walk(function) if isinstance(node, ast.Return))
+    return tuple(node.value for node in returns if node.value is not None)
+
+
+@lru_cache(maxsize=10_000)
+def is_generator(function: Function) -> bool:
+    """Return whether a function, or one inside it, yields."""
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(function))
 
 
 def spelled(node: ast.AST) -> str:

@@ -315,10 +315,7 @@ class Program:
         """Return whether an object surely has no methods of the program: `os.path`, a text."""
         root = self.name_of(node, module).partition(".")[0]
         is_imported = bool(root) and spelled(node).partition(".")[0] in module.aliases
-        return isinstance(node, (ast.Constant, ast.JoinedStr)) or (is_imported and not self._is_own(root))
-
-    def _is_own(self, package: str) -> bool:
-        return any(name == package or name.startswith(f"{package}.") for name in self.modules)
+        return isinstance(node, (ast.Constant, ast.JoinedStr)) or (is_imported and root not in self.tops)
 
     def property_of(self, node: ast.Attribute) -> tuple[Module, Function] | None:
         """Return the function behind an attribute: the only property of that name."""

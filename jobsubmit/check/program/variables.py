@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeGuard
 
 from jobsubmit.check.program.module import EXITS, FUNCTIONS, Function, Module, spelled
@@ -19,9 +20,10 @@ class UnclearError(Exception):
     """It is not known which place sets a variable last."""
 
 
-def parameters(function: Function) -> set[str]:
+@lru_cache(maxsize=10_000)
+def parameters(function: Function) -> frozenset[str]:
     """Return the names of a function's parameters."""
-    return {node.arg for node in ast.iter_child_nodes(function.args) if isinstance(node, ast.arg)}
+    return frozenset(node.arg for node in ast.iter_child_nodes(function.args) if isinstance(node, ast.arg))
 
 
 def is_load(node: ast.AST, name: str) -> TypeGuard[ast.Name]:
