@@ -20,6 +20,7 @@ from jobsubmit.check.program.operations import (
     is_instance,
     lifted,
 )
+from jobsubmit.check.program.python_configuration import read_python_configuration
 
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
@@ -52,6 +53,8 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         return OpenFile(str(values.required(node.args[0], module)))
     if name.startswith(_OMEGACONF):
         return value_of_omegaconf(values, name.rpartition(".")[2], node, module)
+    if spelled(node.func).endswith("Config.fromfile") and node.args:
+        return read_python_configuration(values.program, str(values.required(node.args[0], module)))
     if name in READERS:
         return read_configuration(values.program, values.required(node.args[0], module), READERS[name])
     if name == "range" and not node.keywords:

@@ -141,6 +141,29 @@ def test_configuration_files_are_read(tmp_path: Path, name: str, content: str, r
     assert shown(tmp_path, text) == [32, "gloo"]
 
 
+def test_configurations_of_python_are_read(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "base.py").write_text(
+        "import os\nsize = 4\nmodel = dict(type='Net', width=8, head=dict(type='A', depth=2))\n"
+        "data = {'batch': size * 2, 'path': os.getcwd()}\n"
+    )
+    (tmp_path / "configs" / "own.py").write_text(
+        "_base_ = ['base.py']\nmodel = dict(width=16, head=dict(_delete_=True, type='B'))\nlr = -1\n"
+    )
+    (tmp_path / "configs" / "broken.py").write_text("_base_ = ['none.py']\nlr = 1\n")
+    text = """
+from mmengine.config import Config
+c = Config.fromfile("configs/own.py")
+show(c.model.width)
+show(c.model.head)
+show(c["data"]["batch"])
+show(c.data.path)
+show(c.lr)
+show(Config.fromfile("configs/broken.py").lr)
+"""
+    assert shown(tmp_path, text) == [16, {"type": "B"}, 8, UNKNOWN, -1, UNKNOWN]
+
+
 def test_configurations_of_omegaconf_are_merged(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("train: {batch: 8, backend: gloo, lr: '${base.lr}'}\n")
     (tmp_path / "more.yaml").write_text("train: {batch: 16}\n")
