@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import TypeVar
@@ -12,12 +13,15 @@ from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.functions import given_by_spawn
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
 from jobsubmit.check.program.objects import given_to_fields
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
 _DEEPEST = 8
 _KEEP_BEGINNING = ("os.path.join", "pathlib.Path", "str", "os.path.abspath")
+_DRAWS = re.compile(r"\brandom\.(?:randint|randrange|getrandbits)\(|\btime\.time(?:_ns)?\(\)|\burandom\(")
+_SEEDS_OF_DRAWS = ("random.seed", "numpy.random.seed")
 _BLOCKS = ("body", "orelse", "finalbody")
 
 
@@ -59,9 +63,19 @@ def keywords_of(code: Code, call: ast.Call, module: Module) -> dict[str, tuple[M
 
 
 def is_seed_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
-    """Return whether a seed is another number on each rank: `args.seed + rank`, whatever args.seed is."""
-    words = words_of(code, node, module).lower()
-    return ("rank" in words or "process_index" in words) and " - " not in words
+    """Return whether a seed is another number on each rank: `args.seed + rank`, or one that each rank draws."""
+    words = words_of(code, node, module)
+    names_rank = "rank" in words.lower() or "process_index" in words.lower()
+    if names_rank and " - " not in words:
+        return True
+    is_drawn = _DRAWS.search(words) is not None and not any("broadcast" in name for name in code.names)
+    return is_drawn and code.values.of(node, module) is UNKNOWN and not _seeds_draws(code)
+
+
+def _seeds_draws(code: Code) -> bool:
+    """Return whether random numbers may be the same on all ranks: what they are seeded with is not drawn itself."""
+    seeds = (words_of(code, call.args[0], home) for home, call in code.calls(*_SEEDS_OF_DRAWS) if call.args)
+    return any(_DRAWS.search(words) is None for words in seeds)
 
 
 def origins(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.AST]]:

@@ -456,6 +456,32 @@ CASES += [
         {**GPUS, "args": ["trainer.num_nodes=4"]},
     ),
 ]
+DRAWN = """
+import random
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default={default})
+args = parser.parse_args()
+seed = args.seed
+if seed is None:
+    seed = random.randint(1, 10000)
+{more}
+sampler = DistributedSampler(data, seed=seed)
+sampler.set_epoch(1)
+"""
+CASES += [
+    (
+        "sampler-seed",
+        LOADED + DRAWN.format(default=None, more=""),
+        LOADED + DRAWN.format(default=1, more=""),
+        GPUS,
+    ),
+    (
+        "sampler-seed",
+        LOADED + DRAWN.format(default=None, more=""),
+        LOADED + DRAWN.format(default=None, more="box = [seed]\ndist.broadcast_object_list(box, src=0)\nseed = box[0]"),
+        GPUS,
+    ),
+]
 STATE = """
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
