@@ -25,6 +25,7 @@ from jobsubmit.check.checkpoints.saving import check_saving
 from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives.arguments import check_collective_arguments
 from jobsubmit.check.collectives.group import check_group
+from jobsubmit.check.collectives.leaving import check_leaving
 from jobsubmit.check.collectives.point_to_point import check_point_to_point
 from jobsubmit.check.collectives.rank_zero import check_rank_zero
 from jobsubmit.check.collectives.reduced import check_reduced
@@ -54,10 +55,11 @@ from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, operated, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.start.devices import check_devices
+from jobsubmit.check.start.environment import JOB_OF_SLURM, LAUNCHER_VARIABLES, OF_SCHEDULERS, check_environment
 from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
 from jobsubmit.check.start.launcher import check_launcher
 from jobsubmit.check.start.no_gpus import check_gpu_request
-from jobsubmit.check.start.ranks import JOB_OF_SLURM, LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
+from jobsubmit.check.start.ranks import check_ranks
 from jobsubmit.check.start.world import check_world
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
@@ -68,7 +70,16 @@ from jobsubmit.spec.modes import Start
 _SOME = 8
 # What needs nothing but the code.
 _OF_CODE = (
-    *(check_interactive, check_ranks, check_group, check_world, check_devices, check_fixed, check_gradients),
+    *(
+        check_interactive,
+        check_environment,
+        check_ranks,
+        check_group,
+        check_world,
+        check_devices,
+        check_fixed,
+        check_gradients,
+    ),
     *(
         check_sampler,
         check_parts,
@@ -76,6 +87,7 @@ _OF_CODE = (
         check_epochs,
         check_rank_zero,
         check_some_ranks,
+        check_leaving,
         check_point_to_point,
         check_collective_arguments,
         check_wrapping,

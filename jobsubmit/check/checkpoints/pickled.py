@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.checkpoints.recovery import saving_calls
+from jobsubmit.check.checkpoints.paths import saving_calls
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value, origins, seen_through, set_to
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments

@@ -6,12 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
+from jobsubmit.check.checkpoints.new_folders import new_at_each_start
+from jobsubmit.check.checkpoints.paths import places_saved_to
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import beginning_of, origins, parts_returned, words_of
-from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.origins import beginning_of
 from jobsubmit.check.program.configuration import read_text
-from jobsubmit.check.program.functions import enter
-from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.mounts import Mount
@@ -22,28 +22,12 @@ _LOADS = frozenset(
         *("load_weights", "restore", "load_training_state", "async_load"),
     ]
 )
-_NEW_NAME = re.compile(r"\$\{now:[^}]*\}|strftime|time\.time\(\)|datetime\.(?:datetime\.)?(?:utc)?now\(\)|uuid\.uuid\d")
-# A number that no folder has yet: how many there are, or one more than the last.
-_NEXT_NUMBER = re.compile(
-    r"len\((?:\w+\()?(?:[\w.]+\.)?(?:glob|listdir|iterdir|scandir)\b"
-    r"|max\(\w*(?:ids?|runs?|versions?|nums?|numbers?)\b[^()]*\) \+ 1"
-)
-_SEARCHES = re.compile(r"\b(?:r?glob|listdir|iterdir|scandir|walk)\(")
 _LOADING_FUNCTIONS = ("torch.load", "torch.jit.load", "torch.distributed.checkpoint.load", "joblib.load", "pickle.load")
 _MOST_FILES = 200
-# Methods that save a checkpoint, with the argument that is its path.
-_SAVING = {
-    "save_checkpoint": "filepath",
-    "save_state": "output_dir",
-    "ModelCheckpoint": "dirpath",
-    "TrainingArguments": "output_dir",
-    "Seq2SeqTrainingArguments": "output_dir",
-}
 _STARTS_WITH = re.compile(r"(?:^|[._])(?:init_(?:checkpoint|ckpt|weights|model)|pretrain(?:ed)?(?:_\w+)?)$")
 _RESULTS = re.compile(r"(?:output|save|work|checkpoint|ckpt|log|run|exp)(?:s?_?(?:dir|path|folder))?")
 _OF_NODE = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - folders that a job names
 _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_from")
-_OF_LAST = re.compile(r"ckpt|checkpoint|resume|last|latest")
 
 
 def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
@@ -60,7 +44,7 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
             "(for an example in a new folder, run `jobsubmit init --sample torchrun example`)",
         )
     else:
-        yield from _named_by_start(code) if restarts else ()
+        yield from new_at_each_start(code) if restarts else ()
         yield from _beside_code(code, plan)
         yield from _on_disk_of_node(code) if restarts and not plan.backend.is_this_machine else ()
     for mount in plan.mounts:
@@ -128,107 +112,12 @@ def _variables(shell: str) -> list[str]:
     return re.findall(r"\w+", shell)
 
 
-def _named_by_start(code: Code) -> Iterator[Finding]:
-    """Yield a warning where checkpoints go to a place that is new at each start: no restart finds them."""
-    saves: list[tuple[Module, ast.expr, ast.expr | None]] = []
-    for module, call in code.calls("torch.save"):
-        saves += saving_calls(code, call, module)
-    for name in ("save", "async_save"):
-        for module, call in code.calls(f"torch.distributed.checkpoint.{name}"):
-            saves.append((module, call, argument(call, "checkpoint_id")))
-    for name in ("os.path.isfile", "os.path.exists"):
-        for module, call in code.calls(name):
-            if call.args and _OF_LAST.search(ast.unparse(call.args[0])):
-                saves.append((module, call, call.args[0]))
-    saves += ((module, path, path) for module, path in _places(code))
-    for module, place, path in saves:
-        words = _words_of_path(code, path, module) if path is not None else ""
-        found = _NEW_NAME.search(words) or _NEW_NAME.search(_of_configuration(code, words))
-        source = found[0] if found else _numbered_by(code, path, module) if path is not None else ""
-        if source:
-            yield Finding(
-                "warning",
-                "no-checkpoint",
-                module.where(place),
-                f"the path depends on {source}, so it is another one after each restart, which would not find the "
-                "checkpoint",
-                "use a path that stays the same, such as a name in checkpoint_dir",
-            )
-            return
-
-
-def _numbered_by(code: Code, path: ast.expr, module: Module) -> str:
-    """Return what gives a path a number that is not yet taken, where nothing looks for the paths of before."""
-    for home, part in origins(code, path, module):
-        calls = [one for one in ast.walk(part) if isinstance(one, ast.Call) and _takes_free_number(code, one, home)]
-        if calls and not _looks_for_all(code, ast.unparse(calls[0].func)):
-            return f"{ast.unparse(calls[0].func)}()"
-        counted = _NEXT_NUMBER.search(ast.unparse(part))
-        if counted and not _looks_for_all(code, counted[0]):
-            return "the number of folders that exist"
-    return ""
-
-
-def _takes_free_number(code: Code, call: ast.Call, module: Module) -> bool:
-    """Return whether a function of the program looks in a loop for a path that does not exist, and may do so here."""
-    found = code.program.called(call, module)
-    if found is None or not isinstance(found[1], FUNCTIONS):
-        return False
-    entered = enter(code.values, call, module)
-    for loop in (node for node in ast.walk(found[1]) if isinstance(node, (ast.For, ast.While))):
-        tests = [one.test for one in ast.walk(loop) if isinstance(one, (ast.If, ast.While))]
-        around = [above.test for above in found[0].above(loop) if isinstance(above, ast.If)]
-        is_entered = entered is None or not any(entered[0].truth(test, found[0]) is False for test in around)
-        if is_entered and any("exists(" in ast.unparse(test) for test in tests):
-            return True
-    return False
-
-
-def _looks_for_all(code: Code, source: str) -> bool:
-    """Return whether what is loaded is looked for in all folders, and not only in the new one, as its words show."""
-    loads = (words_of(code, call.args[0], module) for module, call in code.calls("torch.load") if call.args)
-    return any(_SEARCHES.search(words) and source not in words for words in loads)
-
-
-def _words_of_path(code: Code, path: ast.expr, module: Module) -> str:
-    """Return a path and all that it is made of; of several values that a function returns, only those in the path."""
-    names = [node for node in ast.walk(path) if isinstance(node, ast.Name)]
-    stores = {name: module.stores.get((module.scope_of(name), name.id), ()) for name in names}
-    parts = {name: [part for store in stores[name] for part in parts_returned(code, store, module)] for name in names}
-    if not any(parts.values()):
-        return words_of(code, path, module)
-    sources = (source for name in names for source in parts[name] or [(module, name)])
-    return "\n".join([ast.unparse(path), *(words_of(code, source, home) for home, source in sources)])
-
-
-def _of_configuration(code: Code, words: str) -> str:
-    """Return the lines of Hydra's configurations for the settings that some words name."""
-    if code.values.composed is None:
-        return ""
-    names = set(re.findall(r"\.(\w+)", words))
-    texts = [read_text(code.program, path) for path in [*code.program.configurations][:_MOST_FILES]]
-    lines = (line for text in texts for line in text.splitlines())
-    return "\n".join(line for line in lines if line.partition(":")[0].strip() in names)
-
-
-def saving_calls(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call, ast.expr | None]]:
-    """Yield a call that saves, with the path: where a function only passes on what it is given, its calls."""
-    function = module.function_of(call)
-    passes_on = bool(call.args) and isinstance(call.args[0], ast.Starred) and function is not None
-    if not passes_on or function is None or function.args.vararg is None:
-        yield module, call, argument(call, "f", 1)
-        return
-    for home, outer in code.program.calls_of.get(module.called_as(function), ()):
-        if code.reached.of(outer, home) and not hides_arguments(outer):
-            yield home, outer, argument(outer, "f", 1)
-
-
 def _beside_code(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     """Yield a warning where all checkpoints go to a folder beside the code, which the next attempt does not have."""
     restarts = _restarts(plan)
     if not (restarts or plan.backend.uses_containers) or not _starts_in_code(code, plan):
         return
-    places = [(module.where(path), beginning_of(code, path, module)) for module, path in _places(code)]
+    places = [(module.where(path), beginning_of(code, path, module)) for module, path in places_saved_to(code)]
     if {"HfArgumentParser", "TrainingArguments"} <= code.names and "output_dir" not in code.program.attribute_stores:
         places.append(("hyperparameters", str(code.values.arguments.get("output_dir") or "")))
     if not places or not all(_is_relative(path) for _, path in places):
@@ -263,21 +152,6 @@ def _starts_in_code(code: Code, plan: LaunchPlan) -> bool:
     """Return whether relative paths surely are below the code directory."""
     shell = " ".join((*(plan.command or ()), plan.setup or ""))
     return not re.search(r"\bcd\b|\bln\b", shell) and "chdir" not in code.names and not code.program.imports("hydra")
-
-
-def _places(code: Code) -> Iterator[tuple[Module, ast.expr]]:
-    """Yield the paths that checkpoints are saved to."""
-    for module, call, name in code.reached.calls:
-        last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
-        path = None
-        if name == "torch.save":
-            path = argument(call, "f", 1)
-        elif name in ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save"):
-            path = argument(call, "checkpoint_id") or argument(call, "storage_writer") or call
-        elif last in _SAVING and code.program.definition(name) is None and last not in code.program.methods:
-            path = argument(call, _SAVING[last], 0)
-        if path is not None:
-            yield module, path
 
 
 def _is_relative(path: str) -> bool:

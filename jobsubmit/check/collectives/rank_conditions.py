@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.branches import leaves, leaves_at_last
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, returned_values, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, returned_values, spelled
 from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
@@ -314,41 +315,3 @@ def _is_compared_with_zero(node: ast.AST) -> bool:
 def _is_in_branch_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
     tests = (above.test for above in module.above(node) if isinstance(above, ast.If))
     return any(zero_side(test, code, module) is not None or mentions_rank(test) for test in tests)
-
-
-def after(node: ast.If, module: Module) -> list[ast.stmt]:
-    """Return the statements that follow one in its block."""
-    parent = module.parents[node]
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and node in block:
-            return block[block.index(node) + 1 :]
-    return []
-
-
-def leaves_at_last(body: list[ast.stmt]) -> bool:
-    """Return whether nothing after a block is executed once the block was."""
-    last = body[-1]
-    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        return spelled(last.value.func) in EXITS
-    return isinstance(last, (ast.Return, ast.Continue))
-
-
-def leaves(body: list[ast.stmt]) -> bool:
-    """Return whether rank 0 goes its own way from here."""
-    return any(_leaves_by(statement) for statement in body)
-
-
-def _leaves_by(node: ast.AST) -> bool:
-    if isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
-        return True
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-        return False
-    inner = ast.iter_child_nodes(node)
-    if isinstance(node, (ast.For, ast.While)):
-        return any(isinstance(child, ast.stmt) and _returns(child) for child in inner)
-    return any(_leaves_by(child) for child in inner)
-
-
-def _returns(node: ast.AST) -> bool:
-    return any(isinstance(inner, (ast.Return, ast.Raise)) for inner in ast.walk(node))

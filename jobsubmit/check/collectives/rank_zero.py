@@ -6,12 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.branches import after, leaves, leaves_at_last
 from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
 from jobsubmit.check.collectives.rank_conditions import (
-    after,
     is_for_main_process_only,
-    leaves,
-    leaves_at_last,
     zero_side,
 )
 from jobsubmit.check.program.module import Module

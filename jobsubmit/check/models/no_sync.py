@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.collectives.rank_conditions import after, leaves
+from jobsubmit.check.collectives.branches import after, leaves
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import Module

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.collectives.rank_conditions import after
+from jobsubmit.check.collectives.branches import after
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.module import Module, class_around, own_method, spelled
 from jobsubmit.check.program.objects import is_torch_module

@@ -14,7 +14,7 @@ from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
-from jobsubmit.check.start.ranks import uses_environment
+from jobsubmit.check.start.environment import uses_environment
 from jobsubmit.common.finding import Finding, Level
 
 _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"

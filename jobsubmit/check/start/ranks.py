@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, Code, is_count, is_ddp
+from jobsubmit.check.code import Code, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
-from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_arguments
+from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.variables import assigned_to
+from jobsubmit.check.start.environment import WITH_TORCHRUN
 from jobsubmit.common.finding import Finding
 
-# What launchers set and mode spawn does not (torch.distributed.run's environment).
-LAUNCHER_VARIABLES = tuple(contract.UNSET_BY_SCRIPT)
-# What srun and mpirun set for each of their tasks.
-OF_SCHEDULERS = (
-    *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_NODELIST"),
-    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE"),
-)
-JOB_OF_SLURM = ("SLURM_JOB_ID", "SLURM_JOBID")
-_RANKS_OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
-_RANKS_OF_SCHEDULERS = ("SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", *_RANKS_OF_MPI)
-_GETS = ("os.environ.get", "os.getenv")
-_OF_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
-_SETTERS = ("setdefault", "update", "putenv")
 _PICKS_DEVICE = ("set_device", "device", "cuda", "to")
-_INIT_METHOD, _WORLD_SIZE, _RANK = 1, 3, 4
 _MAKE_GROUPS = (
     "init_process_group",
     "init_device_mesh",
@@ -38,46 +25,17 @@ _MAKE_GROUPS = (
     "_init_distributed",
 )
 _SAYS_SO = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*\.?(?:init|set_?up|launch)", re.IGNORECASE)
-_WITH_TORCHRUN = (
-    "start it with torchrun: `jobsubmit run -- torchrun --nproc_per_node=N FILE`; or in the job file replace `command` "
-    "by mode: torchrun and boot_file: FILE"
-)
-_LOCALID = "SLURM_LOCALID"
-_JOINS = re.compile(r"init_process_group|set_device|cuda|return .*rank", re.IGNORECASE)
 
 
 def check_ranks(code: Code) -> Iterator[Finding]:
     """Yield what is wrong with the way in which the code gets its rank and its processes."""
     yield from _no_group(code)
-    written = _written(code)
-    reads = list(_sure_reads(code, written))
-    yield from _reads_a_schedulers_words(code, reads)
-    yield from _knows_other_ranks(code)
     yield from _unpicklable(code)
     if not code.facts.has_launcher:
-        yield from _reads_a_launchers_words(code, reads, written)
         yield from _no_processes(code)
     else:
         yield from _local_rank(code)
         yield from _spawns_inside(code)
-
-
-def _knows_other_ranks(code: Code) -> Iterator[Finding]:
-    """Yield a warning where a rank is looked up under the names of MPI only: the default would be the rank of all."""
-    own = [name for name in _RANKS_OF_MPI if name in code.texts]
-    if not code.facts.has_launcher or not own or "RANK" in code.texts or code.has_framework:
-        return
-    for module, call in code.calls(INIT):
-        rank = argument(call, "rank", _RANK)
-        if rank is not None and code.reached.is_sure(call, module):
-            yield Finding(
-                "warning",
-                "rank-env",
-                module.where(call),
-                f"the code looks for its rank in {own[0]}, which torchrun does not set: it sets RANK",
-                "look for RANK as well, or leave rank and world_size out of init_process_group()",
-            )
-            return
 
 
 def _no_group(code: Code) -> Iterator[Finding]:
@@ -277,7 +235,7 @@ def _no_processes(code: Code) -> Iterator[Finding]:
             "no-processes",
             code.program.boot.path,
             f"starts no processes: one trains on each node, but resources.nproc_per_node is {processes}",
-            f"{_WITH_TORCHRUN}; or use mp.spawn in the boot file"
+            f"{WITH_TORCHRUN}; or use mp.spawn in the boot file"
             if code.facts.mode == "command"
             else "use mode: torchrun, which starts them, or mp.spawn in the boot file",
         )
@@ -306,173 +264,3 @@ def _no_processes(code: Code) -> Iterator[Finding]:
 def _trains_alone(code: Code) -> bool:
     """Return whether it trains a model itself, and neither on all GPUs at once nor by anything of ours."""
     return "backward" in code.names and not {"DataParallel", "data_parallel", contract.NPROC_PER_NODE} & code.names
-
-
-def _sure_reads(code: Code, written: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield where a variable is surely read that must be set, and its name; not those that the program sets itself."""
-    for module, node in code.program.of(ast.Subscript, ast.Call):
-        name = _read_variable(code, module, node)
-        if name and name not in written and code.reached.is_sure(node, module) and not _is_guarded(node, module):
-            yield module.where(node), name
-
-
-def _reads_a_launchers_words(code: Code, reads: Sequence[tuple[str, str]], written: set[str]) -> Iterator[Finding]:
-    for where, name in reads:
-        if name in LAUNCHER_VARIABLES:
-            yield _unset(code, where, name)
-        if name in contract.SET_BY_SCRIPT and code.facts.environment.get(name, UNKNOWN) is None:
-            text = (
-                f"{name} is read from the environment, but the platform starts the boot file itself and does not set it"
-            )
-            yield Finding(
-                "error", "rank-env", where, text, "use --rank, --world_size and --init_method, or MA_NUM_GPUS"
-            )
-    for module, call in code.calls(INIT, least=Reach.SURELY):
-        is_from_environment = uses_environment(code, module, call) and argument(call, "rank", _RANK) is None
-        is_open = _is_guarded(call, module) or hides_arguments(call) or code.has_framework
-        if is_from_environment and "RANK" not in written and not is_open:
-            yield _unset(code, module.where(call), "RANK")
-
-
-def _reads_a_schedulers_words(code: Code, reads: Sequence[tuple[str, str]]) -> Iterator[Finding]:
-    """Yield an error for a variable of srun or mpirun that is read, and that nothing sets in this job."""
-    for where, name in reads:
-        if name in OF_SCHEDULERS and code.facts.environment.get(name, UNKNOWN) is None:
-            text = f"{name} is read from the environment, but neither srun nor mpirun starts this job's processes"
-            hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which a launcher sets (mode: torchrun)"
-            yield Finding("error", "rank-env", where, text, hint)
-            return
-        is_per_node = name in _OF_TASK and code.facts.has_launcher and code.facts.nproc != 1
-        if is_per_node and code.facts.environment.get(name, UNKNOWN) is UNKNOWN:
-            text = f"{name} counts tasks of Slurm, one per node here: all processes of a node have the same"
-            hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which the launcher sets"
-            yield Finding("warning", "rank-env", where, text, hint)
-            return
-    yield from _falls_back(code)
-
-
-def _falls_back(code: Code) -> Iterator[Finding]:
-    """Yield a warning for a rank of srun or mpirun that is read with a default, and is the same in all processes."""
-    if not code.facts.has_launcher or code.facts.nproc == 1:
-        return
-    for module, node in code.program.of(ast.Subscript, ast.Call):
-        name, default = _asked_variable(code, module, node)
-        if name not in _RANKS_OF_SCHEDULERS or not code.reached.of(node, module):
-            continue
-        if _is_default_of_set(code, module, node):
-            continue
-        if name == _LOCALID and not code.reached.is_sure(node, module):
-            if not _JOINS.search(ast.unparse(module.scope_of(node))):
-                continue  # it may be for something else, as to copy data once for each node
-        value = code.facts.environment.get(name, UNKNOWN)
-        if name in _OF_TASK and value is UNKNOWN and (default is not None or _is_guarded(node, module)):
-            text = f"{name} counts tasks of Slurm, one per node here: all processes of a node have the same"
-        elif value is None and default is not None and code.values.of(default, module) in (0, "0"):
-            text = f"{name} is not set, because neither srun nor mpirun starts the processes: all of them use 0"
-        else:
-            continue
-        hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which the launcher sets"
-        yield Finding("warning", "rank-env", module.where(node), text, hint)
-        return
-
-
-def _asked_variable(code: Code, module: Module, node: ast.AST) -> tuple[str, ast.expr | None]:
-    """Return the variable that is read, and its default if one is given: `environ[X]`, `environ.get(X, default)`."""
-    match node:
-        case ast.Subscript(ctx=ast.Load()) if code.program.name_of(node.value, module) == "os.environ":
-            if tried := _first_that_is_set(code, module, node):
-                return tried, ast.Constant(None)
-            return code.values.of(node.slice, module), None
-        case ast.Call(args=[name, default]) if code.program.name_of(node.func, module) in _GETS:
-            return code.values.of(name, module), default
-    return "", None
-
-
-def _first_that_is_set(code: Code, module: Module, read: ast.Subscript) -> str:
-    """Return the variable that a loop over names finds first: `for v in ("SLURM_PROCID", "RANK"): if v in environ`."""
-    loops = (above for above in module.above(read) if isinstance(above, ast.For))
-    loop = next((one for one in loops if ast.unparse(one.target) == ast.unparse(read.slice)), None)
-    names = code.values.of(loop.iter, module) if loop is not None else None
-    leaves = loop is not None and any(isinstance(one, (ast.Break, ast.Return)) for one in ast.walk(loop))
-    if not leaves or not isinstance(names, list):
-        return ""
-    return next((str(name) for name in names if code.facts.environment.get(name, UNKNOWN) is not None), "")
-
-
-def _is_default_of_set(code: Code, module: Module, node: ast.AST) -> bool:
-    """Return whether a variable is only the default of one that is set: `get("RANK", get("PMI_RANK"))`."""
-    for above in module.above(node):
-        if isinstance(above, ast.stmt):
-            return False
-        name, default = _asked_variable(code, module, above)
-        if default is not None and code.facts.environment.get(name) is not None:
-            return True
-    return False
-
-
-def _unset(code: Code, where: str, name: str) -> Finding:
-    how = "use mode: torchrun, or compute it from --rank, --world_size (they count nodes) and the number of the process"
-    if code.facts.mode == "command":
-        how = f"{_WITH_TORCHRUN}; or compute it from NODE_RANK and NNODES, which are set"
-    who = "mode spawn does not set it" if code.facts.mode == "spawn" else "this command does not set it"
-    text = f"{name} is read from the environment, but {who}"
-    return Finding("error", "rank-env", where, text, how)
-
-
-def uses_environment(code: Code, module: Module, call: ast.Call) -> bool:
-    """Return whether a process group is initialized from MASTER_ADDR and MASTER_PORT."""
-    method = argument(call, "init_method", _INIT_METHOD)
-    if argument(call, "store", 5) is not None:
-        return False
-    if method is None:
-        return True
-    value = code.values.of(method, module)
-    if value is UNKNOWN:  # an argument, whose default and whatever else it is set to are this
-        return isinstance(method, ast.Attribute) and "env://" in code.names
-    return value is None or str(value).startswith("env://")
-
-
-def _written(code: Code) -> set[str]:
-    """Return the environment variables that the program sets itself."""
-    names: set[str] = set()
-    for module, node in code.program.of(ast.Subscript, ast.Assign, ast.AugAssign, ast.Call):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            value = code.values.of(node.slice, module)
-            if code.program.name_of(node.value, module) == "os.environ":
-                names |= {value} if isinstance(value, str) else set(LAUNCHER_VARIABLES)
-        if isinstance(node, (ast.Assign, ast.AugAssign)) and _is_environment(code, node, module):
-            names |= set(LAUNCHER_VARIABLES)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SETTERS:
-            names |= {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-            names |= {k.arg for k in node.keywords if k.arg}
-    return names
-
-
-def _is_environment(code: Code, node: ast.Assign | ast.AugAssign, module: Module) -> bool:
-    """Return whether the whole environment gets another name, or something is merged into it."""
-    side = node.value if isinstance(node, ast.Assign) else node.target
-    return code.program.name_of(side, module) == "os.environ"
-
-
-def _read_variable(code: Code, module: Module, node: ast.AST) -> str:
-    """Return the variable whose absence is an error here: environ[X], or int(environ.get(X))."""
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-        if code.program.name_of(node.value, module) == "os.environ":
-            return str(code.values.of(node.slice, module))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and node.args:
-        inner = node.args[0]
-        if isinstance(inner, ast.Call) and len(inner.args) == 1 and not inner.keywords:
-            if code.program.name_of(inner.func, module) in _GETS:
-                return str(code.values.of(inner.args[0], module))
-    return ""
-
-
-def _is_guarded(node: ast.AST, module: Module) -> bool:
-    inside: ast.AST = node
-    for above in module.above(node):
-        if isinstance(above, ast.Try) and above.handlers and inside in above.body:
-            return True
-        if isinstance(above, ast.With) and any("suppress" in ast.unparse(item.context_expr) for item in above.items):
-            return True
-        inside = above
-    return False
