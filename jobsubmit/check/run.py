@@ -26,6 +26,7 @@ from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives.arguments import check_collective_arguments
 from jobsubmit.check.collectives.group import check_group
 from jobsubmit.check.collectives.leaving import check_leaving
+from jobsubmit.check.collectives.own_decisions import check_own_decisions
 from jobsubmit.check.collectives.point_to_point import check_point_to_point
 from jobsubmit.check.collectives.rank_zero import check_rank_zero
 from jobsubmit.check.collectives.reduced import check_reduced
@@ -88,6 +89,7 @@ _OF_CODE = (
         check_rank_zero,
         check_some_ranks,
         check_leaving,
+        check_own_decisions,
         check_point_to_point,
         check_collective_arguments,
         check_wrapping,

@@ -1,0 +1,212 @@
+"""Steps and loops that a rank leaves by its own loss, clock or results: the others wait for it, and the job hangs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.branches import after
+from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.collectives.loops import loop_and_tests, synchronizes
+from jobsubmit.check.collectives.own_figures import is_own_figure
+from jobsubmit.check.collectives.rank_conditions import (
+    zero_side,
+)
+from jobsubmit.check.origins import last_value
+from jobsubmit.check.program import objects
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method, returned_values, spelled
+from jobsubmit.common.finding import Finding
+
+_OWN_LOSS = re.compile(
+    r"isnan|isfinite|isinf|is_nan|is_finite|inf_or_nan|nan_or_inf"
+    r"|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]"
+)
+_LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
+_CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
+_STOPS_EARLY = re.compile(r"early_?stop|(?:^|\.)stopper$", re.IGNORECASE)
+
+
+def check_own_decisions(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a step or a loop that each rank leaves by what only it knows."""
+    if code.world_size == 1:
+        return
+    finder = CollectiveFinder(code)
+    yield from _skipped_by_some(finder)
+    yield from _left_by_clock(finder)
+    yield from _stopped_by_own_figure(finder)
+
+
+def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
+    """Yield a warning where a rank skips the step that the others synchronize in, because of its own loss."""
+    code = finder.code
+    for module, node in code.program.of(ast.If):
+        is_decided = code.values.truth(node.test, module) is not None
+        if is_decided or not code.reached.of(node, module) or zero_side(node.test, code, module) is not None:
+            continue
+        test = ast.unparse(node.test)
+        if "norm" in test or not (_OWN_LOSS.search(test) or _judges_loss(finder, node.test, module)):
+            continue  # the norm of averaged gradients is the same on all ranks
+        loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While, *FUNCTIONS))), None)
+        if loop is None or _is_of_all_ranks(finder, node, loop, module) or _is_agreed(finder, node, module):
+            continue
+        last = node.body[-1]
+        is_left_for_good = isinstance(last, ast.Break) and isinstance(loop, (ast.For, ast.While))
+        is_left = is_left_for_good or isinstance(last, (ast.Continue, ast.Break, ast.Return))
+        rest = after(node, module) if is_left else node.body
+        if synchronizes(finder, loop if is_left_for_good else ast.Module(body=rest, type_ignores=[]), module):
+            test = ast.unparse(node.test)
+            yield Finding(
+                "warning",
+                "left-by-one",
+                module.where(node),
+                f"a rank whose own loss fulfils `{test}` leaves this loop, and the others wait for its gradients: the "
+                "job would hang"
+                if is_left_for_good
+                else f"a rank whose own loss fulfils `{test}` skips this step, and the others wait for its gradients: "
+                "the job would hang"
+                if is_left
+                else f"a rank whose own loss does not fulfil `{test}` skips this step, and the others wait for its "
+                "gradients: the job would hang",
+                "decide for all ranks: all_reduce the condition, then do the same everywhere",
+            )
+            return
+
+
+def _is_of_all_ranks(finder: CollectiveFinder, node: ast.If, loop: ast.AST, module: Module) -> bool:
+    """Return whether what a condition is made of went through a collective before."""
+    names = _variables_behind(node.test, module)
+    for call in (one for one in ast.walk(loop) if _is_before(one, node) and finder.may_combine(one, module)):
+        statement = next((above for above in module.above(call) if isinstance(above, ast.stmt)), call)
+        changed = [*call.args[:1], *getattr(statement, "targets", ())]
+        if names & {one.id for given in changed for one in ast.walk(given) if isinstance(one, ast.Name)}:
+            return True
+    return False
+
+
+def _variables_behind(node: ast.expr, module: Module) -> set[str]:
+    """Return the variables in an expression, and those of this function that they are computed from."""
+    scope, found = module.scope_of(node), set[str]()
+    waiting: list[ast.AST] = [node]
+    while waiting:
+        names = {one.id for one in ast.walk(waiting.pop()) if isinstance(one, ast.Name)} - {*module.aliases} - found
+        found |= names
+        stores = (store for name in names for store in module.stores.get((scope, name), ()))
+        statements = (next(above for above in module.above(store) if isinstance(above, ast.stmt)) for store in stores)
+        waiting += [value for one in statements if (value := getattr(one, "value", None)) is not None]
+    return found
+
+
+def _judges_loss(finder: CollectiveFinder, test: ast.expr, module: Module) -> bool:
+    """Return whether a condition is what a function or an object makes of a rank's own loss: `accept(loss)`."""
+    call = test.operand if isinstance(test, ast.UnaryOp) else test
+    if not isinstance(call, ast.Call) or not any(_LOSS_OF_STEP.fullmatch(ast.unparse(given)) for given in call.args):
+        return False
+    found = finder.code.program.called(call, module) or _method_of(finder.code, call.func, "__call__", module)
+    if found is None and isinstance(call.func, ast.Attribute):
+        found = _method_of(finder.code, call.func.value, call.func.attr, module)
+    if found is None or not isinstance(found[1], FUNCTIONS):
+        return False
+    compares = any(isinstance(node, ast.Compare) for node in ast.walk(found[1]))
+    return compares and next(finder.collectives(found[1].body, found[0]), None) is None
+
+
+def _method_of(code: Code, node: ast.expr, name: str, module: Module) -> tuple[Module, Function] | None:
+    """Return a method of the object that an expression is, if its class is known."""
+    found = objects.made(code.program, node, module) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    method = own_method(found.owner, name) if found is not None else None
+    return (found.home, method) if found is not None and method is not None else None
+
+
+def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:
+    """Yield a warning where each rank leaves a training loop by its own clock."""
+    code = finder.code
+    for module, node in code.program.of(ast.If, ast.While):
+        loop = node if isinstance(node, ast.While) else _loop_left_by(node, module)
+        if loop is None or not code.reached.of(node, module) or zero_side(node.test, code, module) is not None:
+            continue
+        if not _reads_clock(code, node.test, module):
+            continue
+        if not _is_agreed(finder, node, module) and synchronizes(finder, loop, module):
+            yield Finding(
+                "warning",
+                "left-by-one",
+                module.where(node),
+                f"each rank leaves this loop by its own clock (`{ast.unparse(node.test)}`): a rank that does one step "
+                "more waits for the others, and the job would hang",
+                "let rank 0 decide for all: broadcast the decision, and leave the loop on every rank",
+            )
+            return
+
+
+def _stopped_by_own_figure(finder: CollectiveFinder) -> Iterator[Finding]:
+    """Yield a warning where early stopping decides by what one rank has seen: the ranks leave in different epochs."""
+    for module, call, _ in finder.code.reached.calls:
+        loop, _ = loop_and_tests(call, module)
+        name = spelled(call.func).removesuffix(".step")
+        if not call.args or loop is None or not _STOPS_EARLY.search(name):
+            continue
+        leaves_loop = any(
+            isinstance(inner, (ast.Break, ast.Return))
+            and any(isinstance(above, ast.If) and name in ast.unparse(above.test) for above in module.above(inner))
+            for inner in ast.walk(loop)
+        )
+        if leaves_loop and is_own_figure(finder, call.args[0], module) and synchronizes(finder, loop, module):
+            yield Finding(
+                "warning",
+                "left-by-one",
+                module.where(call),
+                f"each rank gives {name}() a figure of its own data: one rank would leave this loop before the others, "
+                "and the job would hang",
+                "average the figure over all ranks first: all_reduce()",
+            )
+            return
+
+
+def _loop_left_by(node: ast.If, module: Module) -> ast.For | ast.While | None:
+    """Return the loop that a condition surely leaves."""
+    if not isinstance(node.body[-1], (ast.Break, ast.Return)):
+        return None
+    loop, tests = loop_and_tests(node.body[-1], module)
+    return loop if tests == [node] else None
+
+
+def _reads_clock(code: Code, test: ast.expr, module: Module) -> bool:
+    """Return whether a condition surely compares a time with a limit, itself or in the method that it calls."""
+    nodes = [(module, test)]
+    if (function := _asked(code, test, module)) is not None:
+        nodes = [(function[0], value) for value in returned_values(function[1])]
+    compared = [(home, node) for home, node in nodes if isinstance(node, ast.Compare)]
+    return bool(compared) and all(_has_clock(code, node, home) for home, node in compared)
+
+
+def _asked(code: Code, test: ast.expr, module: Module) -> tuple[Module, Function] | None:
+    """Return the function that a condition calls, or the method that says whether an object counts as true."""
+    if isinstance(test, ast.Call):
+        found = code.program.called(test, module)
+        return (found[0], found[1]) if found is not None and isinstance(found[1], FUNCTIONS) else None
+    return _method_of(code, test, "__bool__", module)
+
+
+def _has_clock(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether a number is computed from the time now: in place, or by a property."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and code.program.name_of(inner.func, module) in _CLOCKS:
+            return True
+        found = code.program.property_of(inner) if isinstance(inner, ast.Attribute) else None
+        if found is not None and any(_has_clock(code, value, found[0]) for value in returned_values(found[1])):
+            return True
+    return False
+
+
+def _is_agreed(finder: CollectiveFinder, node: ast.If | ast.While, module: Module) -> bool:
+    """Return whether a condition is, or compares, what a function of the program has computed from all ranks."""
+    names = (one for one in ast.walk(node.test) if isinstance(one, ast.Name))
+    made = [value for name in names if (value := last_value(name, module)) is not None]
+    return next(finder.collectives([ast.Expr(value) for value in (node.test, *made)], module), None) is not None
+
+
+def _is_before(call: ast.AST, node: ast.If) -> TypeGuard[ast.Call]:
+    return isinstance(call, ast.Call) and call.lineno < node.lineno
