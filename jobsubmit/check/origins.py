@@ -21,6 +21,7 @@ _Node = TypeVar("_Node", bound=ast.AST)
 _DEEPEST = 8
 _KEEP_BEGINNING = ("os.path.join", "pathlib.Path", "str", "os.path.abspath")
 _DRAWS = re.compile(r"\brandom\.(?:randint|randrange|getrandbits)\(|\btime\.time(?:_ns)?\(\)|\burandom\(")
+_PROSE = re.compile(r"'[^'\n]* [^'\n]*'|\"[^\"\n]* [^\"\n]*\"")  # a text of several words
 _SEEDS_OF_DRAWS = ("random.seed", "numpy.random.seed")
 _BLOCKS = ("body", "orelse", "finalbody")
 
@@ -64,7 +65,7 @@ def keywords_of(code: Code, call: ast.Call, module: Module) -> dict[str, tuple[M
 
 def is_seed_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
     """Return whether a seed is another number on each rank: `args.seed + rank`, or one that each rank draws."""
-    words = words_of(code, node, module)
+    words = _PROSE.sub("", words_of(code, node, module))
     names_rank = "rank" in words.lower() or "process_index" in words.lower()
     if names_rank and " - " not in words:
         return True
@@ -214,6 +215,16 @@ def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator
                 yield module, value
         if stores or (isinstance(scope, FUNCTIONS) and node.id in parameters(scope)):
             return
+    yield from _imported_value(code, node, module)
+
+
+def _imported_value(code: Code, node: ast.Name, module: Module) -> Iterator[tuple[Module, ast.AST]]:
+    """Yield what another module of the program sets a variable to that is imported from it."""
+    owner, _, name = code.program.name_of(node, module).rpartition(".")
+    home = code.program.modules.get(owner) if node.id in module.aliases else None
+    for store in home.own_stores.get((home.tree, name), ()) if home is not None else ():
+        if home is not None and (value := _assigned_to(store, home)) is not None:
+            yield home, value
 
 
 def _assigned_to(target: ast.expr, module: Module) -> ast.AST | None:

@@ -138,8 +138,9 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
         if any(code.program.name_of(part.func, home) == "argparse.Namespace" for home, part in parts):
             return "an argparse.Namespace"
     elif isinstance(value, ast.Attribute) and spelled(value.value) == "self":
-        makers = [(home, part) for home, part in origins(code, value, module) if _class_of(code, part, home)]
-        if len(makers) == 1:
+        made_of = [(home, one) for home, part in origins(code, value, module) for one in (part, *_entries_in(part))]
+        makers = [(home, one) for home, one in made_of if _class_of(code, one, home)]
+        if len({_class_of(code, one, home) for home, one in makers}) == 1:
             module, maker = makers[0]
     known = made(code.program, value, module) if maker is None else None
     owner = known.owner if known is not None else _class_of(code, maker, module)
@@ -147,6 +148,11 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
         return ""
     is_plain = any(ast.unparse(base) in ("dict", "list", "str", "int", "float", "tuple") for base in owner.bases)
     return "" if is_plain or _is_model(owner) else f"an object of {owner.name}"
+
+
+def _entries_in(node: ast.AST) -> list[ast.expr]:
+    """Return what a mapping holds that is written down, one of which a program looks up: `PRESETS[args.preset]`."""
+    return node.values if isinstance(node, ast.Dict) else []
 
 
 def _kind_of_library(code: Code, value: ast.expr, module: Module) -> str:

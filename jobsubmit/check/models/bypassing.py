@@ -229,8 +229,15 @@ def _inner_read(code: Code, node: ast.expr, module: Module) -> tuple[Module, ast
     """Return the model inside a wrapper that an expression is, itself or by a property that only returns it."""
     if isinstance(node, ast.Attribute) and not _is_inner(node) and (found := code.program.property_of(node)):
         returned = returned_values(found[1])
-        module, node = found[0], returned[0] if len(returned) == 1 else node
+        module, node = found[0], _chosen(code, returned[0]) if len(returned) == 1 else node
     return module, node if isinstance(node, ast.Attribute) and _is_inner(node) else None
+
+
+def _chosen(code: Code, node: ast.expr) -> ast.expr:
+    """Return what is the case with several processes: `m.module` of `m.module if world_size > 1 else m`."""
+    if isinstance(node, ast.IfExp) and code.is_parallel:
+        return next((one for one in (node.body, node.orelse) if _is_inner(one)), node)
+    return node
 
 
 def _inner_kept(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:

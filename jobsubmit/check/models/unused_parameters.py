@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.branches import after
 from jobsubmit.check.origins import last_value
-from jobsubmit.check.program.module import Module, class_around, own_method, spelled
+from jobsubmit.check.program.module import Module, class_around, is_of_self, own_method, spelled
 from jobsubmit.check.program.objects import is_torch_module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.registries import names_of
@@ -24,6 +24,8 @@ _LAYERS = frozenset(
         *("GroupNorm", "MultiheadAttention", "TransformerEncoder", "TransformerEncoderLayer", "Parameter"),
     ]
 )
+_LISTS = ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict")
+_DEEPEST = 3  # modules inside each other
 _ALLOWS = ("find_unused_parameters", "static_graph", "_set_static_graph")
 _RANDOM = ("torch.rand", "random.random", "numpy.random.rand", "numpy.random.random", "numpy.random.uniform")
 _BY_NAME = ("_modules", "children", "named_children", "modules_to_save")
@@ -141,8 +143,7 @@ def _lists_of_layers(code: Code, owner: ast.ClassDef, module: Module) -> set[str
         for node in ast.walk(owner)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         for target in node.targets
-        if isinstance(target, ast.Attribute)
-        and code.program.name_of(node.value.func, module) in ("torch.nn.ModuleList", "torch.nn.ModuleDict")
+        if isinstance(target, ast.Attribute) and code.program.name_of(node.value.func, module) in _LISTS[1:]
     }
 
 
@@ -191,8 +192,19 @@ def _layers(code: Code, owner: ast.ClassDef, module: Module) -> Iterator[ast.Att
     for method in (node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"):
         for statement in (node for node in method.body if isinstance(node, ast.Assign)):
             target, made = statement.targets[0], statement.value
-            is_own = isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
-            name = code.program.name_of(made.func, module) if isinstance(made, ast.Call) else ""
-            is_layer = name.startswith("torch.nn.") and name.rpartition(".")[2] in _LAYERS
-            if is_own and (is_layer or name == "norm_layer"):
-                yield target  # type: ignore[misc] # it is an attribute
+            if is_of_self(target) and isinstance(made, ast.Call) and _has_parameters(code, made, module):
+                yield target
+
+
+def _has_parameters(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:
+    """Return whether a call makes a layer with parameters, a list of such, or a module of the program with one."""
+    name = code.program.name_of(call.func, module)
+    if (name.startswith("torch.nn.") and name.rpartition(".")[2] in _LAYERS) or name == "norm_layer":
+        return True
+    found = code.program.definition(name)
+    home, parts = module, list[ast.AST](call.args if name in _LISTS else [])
+    if found is not None and isinstance(found[1], ast.ClassDef) and is_torch_module(code.program, found[1], found[0]):
+        maker = own_method(found[1], "__init__")
+        home, parts = found[0], [] if maker is None else [one for one in maker.body if isinstance(one, ast.Assign)]
+    calls = (one for part in parts for one in ast.walk(part) if isinstance(one, ast.Call))
+    return depth < _DEEPEST and any(_has_parameters(code, one, home, depth + 1) for one in calls)

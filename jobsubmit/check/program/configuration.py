@@ -74,7 +74,10 @@ def without_computed(value: Any) -> Any:
 def _parse(text: str, form: str) -> Any:
     """Return the values of a text; raise ValueError where it has another form."""
     if form == "json":
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except ValueError:  # programs that allow comments leave them out
+            return json.loads("\n".join(line.partition("//")[0] for line in text.splitlines()))
     if form == "toml":
         return _parse_toml(text)
     from ruamel.yaml import YAML

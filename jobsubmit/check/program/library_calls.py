@@ -56,7 +56,9 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
     if spelled(node.func).endswith("Config.fromfile") and node.args:
         return read_python_configuration(values.program, str(values.required(node.args[0], module)))
     if name in READERS:
-        return read_configuration(values.program, values.required(node.args[0], module), READERS[name])
+        file = values.of(node.args[0], module)
+        file = _read_by_lines(values, node.args[0], module) if file is UNKNOWN else file
+        return UNKNOWN if file is None else read_configuration(values.program, file, READERS[name])
     if name == "range" and not node.keywords:
         bounds = [values.of(item, module) for item in node.args]
         is_short = UNKNOWN not in bounds and len(range(*bounds)) < LONGEST_RANGE
@@ -72,6 +74,17 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
     if name in CONVERT and not node.keywords:
         return lifted(CONVERT[name], *(values.required(item, module) for item in node.args))
     return _method(values, node.func, node, module) if isinstance(node.func, ast.Attribute) else UNKNOWN
+
+
+def _read_by_lines(values: Values, node: ast.expr, module: Module) -> OpenFile | None:
+    """Return the file whose lines a loop adds to a text: `for line in file: text += line.split("//")[0]`."""
+    for loop in ast.walk(module.scope_of(node)) if isinstance(node, ast.Name) else ():
+        if isinstance(loop, ast.For):
+            added = (one.target for one in ast.walk(loop) if isinstance(one, ast.AugAssign))
+            file = values.of(loop.iter, module) if any(spelled(one) == spelled(node) for one in added) else None
+            if isinstance(file, OpenFile):
+                return file
+    return None
 
 
 def arguments_as_mapping(values: Values, node: ast.expr) -> Any:
@@ -141,6 +154,8 @@ def _method(values: Values, method: ast.Attribute, node: ast.Call, module: Modul
     if isinstance(owner, dict) and name in ("get", "pop") and node.args:
         key = values.required(node.args[0], module)
         return owner[key] if key in owner else values.of(node.args[1], module) if node.args[1:] else None
+    if name == "join" and isinstance(owner, str) and len(node.args) == 1:
+        return lifted(lambda *parts: owner.join(parts), *values.required(node.args[0], module))
     if name == "is_integer" and isinstance(owner, float):
         return owner.is_integer()
     if name in TEXT_METHODS and isinstance(owner, (str, Several)):

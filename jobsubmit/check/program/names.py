@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.entries import with_entries
 from jobsubmit.check.program.functions import enter, returned_expression, value_of_parameter
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module
 from jobsubmit.check.program.operations import UNKNOWN, operated
-from jobsubmit.check.program.variables import UnclearError, last_place, parameters
+from jobsubmit.check.program.variables import UnclearError, is_executed, last_place, parameters, position
 
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
@@ -62,8 +63,10 @@ def _variable(values: Values, name: str, scope: ast.Module | Function, module: M
     places = module.own_stores.get((scope, name), ())
     is_shared = isinstance(scope, ast.Module) and any(module.scope_of(place) is not scope for place in places)
     is_dynamic = isinstance(scope, ast.Module) and module.name in values.program.dynamic
-    if is_dynamic or (values.is_strict and is_shared):
+    if is_dynamic or (values.is_strict and is_shared and not values.trusts_fields):
         return UNKNOWN
+    if is_shared and (setter := _only_setter(places, scope, module)) is not None:
+        return _set_by(values, places, setter, module, use)
     try:
         place = last_place(places, use, scope, module, values.truth)
     except UnclearError:
@@ -77,6 +80,26 @@ def _variable(values: Values, name: str, scope: ast.Module | Function, module: M
     else:
         value = value_of_parameter(values, name, scope, module)
     return with_entries(values, value, name, use, module)
+
+
+def _only_setter(places: Sequence[ast.expr], scope: ast.AST, module: Module) -> Function | None:
+    """Return the only function that sets a variable of a module, which it declares global."""
+    setters = {module.scope_of(place) for place in places} - {scope}
+    setter = setters.pop() if len(setters) == 1 else None
+    return setter if isinstance(setter, FUNCTIONS) else None
+
+
+def _set_by(values: Values, places: Sequence[ast.expr], setter: Function, module: Module, use: ast.AST | None) -> Any:
+    """Return the value that a function gives to a variable of its module, once it is called, for use elsewhere."""
+    calls = values.program.calls_of.get(module.called_as(setter), ())
+    if use is not None and (setter in module.above(use) or isinstance(module.scope_of(use), ast.Module)):
+        return UNKNOWN  # it may not be set yet
+    own = [place for place in places if module.scope_of(place) is setter]
+    runs = {place: is_executed(place, setter, module, values.truth) for place in own}
+    sure = [place for place in own if runs[place]]
+    if None in runs.values() or not sure or all(call in values.dead for _, call in calls):
+        return UNKNOWN
+    return value_set_at(values, max(sure, key=position), module)
 
 
 def value_set_at(values: Values, place: ast.expr, module: Module) -> Any:

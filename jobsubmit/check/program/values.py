@@ -154,7 +154,10 @@ class Values:
             case ast.FormattedValue():
                 spec = self.required(node.format_spec, module) if node.format_spec is not None else ""
                 return lifted(format, self.required(node.value, module), spec)
-            case ast.ListComp(elt=result, generators=[ast.comprehension(target=ast.Name(id=name), ifs=[]) as loop]):
+            case (
+                ast.ListComp(elt=result, generators=[ast.comprehension(target=ast.Name(id=name), ifs=[]) as loop])
+                | ast.GeneratorExp(elt=result, generators=[ast.comprehension(target=ast.Name(id=name), ifs=[]) as loop])
+            ):
                 items = self.of(loop.iter, module)
                 if not isinstance(items, list) or has_gaps(items) or len(items) > _LONGEST_LIST:
                     return UNKNOWN

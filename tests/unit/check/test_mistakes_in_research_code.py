@@ -482,6 +482,96 @@ CASES += [
         GPUS,
     ),
 ]
+SHARED = """
+size = -1
+def join():
+    global size
+    size = dist.get_world_size()
+def slice_of(count):
+    if count % size != 0:
+        raise ValueError("does not fit")
+    return count // size
+join()
+slice_of({count})
+"""
+RENDERED = """
+class Trainer:
+    def __init__(self, net):
+        self.model = DDP(net, device_ids=[local_rank])
+    @property
+    def net(self):
+        return self.model.module if world_size > 1 else self.model
+    def step(self, batch):
+        return {model}.render(batch).mean()
+    def train(self):
+        for batch in loader:
+            self.step(batch[0].cuda()).backward()
+class Net(nn.Module):
+    def render(self, x):
+        return x
+sampler.set_epoch(1)
+Trainer(Net()).train()
+"""
+HEADS = """
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+    def forward(self, x):
+        return self.layers[1](self.layers[0](x))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.boxes = Head()
+        self.classes = Head()
+        self.shape = tuple([4, 4])
+    def forward(self, x):
+        return {forward}
+DDP(Net().cuda(), device_ids=[local_rank])
+"""
+COMMENTED = """
+import json
+def parse(path):
+    text = ""
+    with open(path) as file:
+        for line in file:
+            text += line.split("//")[0] + "\\n"
+    options = json.loads(text)
+    options["path"] = path
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(x) for x in options["gpu_ids"])
+    return options
+parse("options.json")
+"""
+PRESETS = """
+@dataclass
+class Config:
+    width: int = 8
+PRESETS = {{"small": Config(), "large": Config(width=16)}}
+class Manager:
+    def __init__(self, config):
+        self.config = config
+    def save(self):
+        torch.save({{"config": {value}}}, "/runs/last.pt")
+manager = Manager(PRESETS["small"])
+manager.save()
+torch.load("/runs/last.pt")
+"""
+CASES += [
+    ("unfulfilled", JOINED + SHARED.format(count=6), JOINED + SHARED.format(count=8), GPUS),
+    ("bypassed", LOADED + RENDERED.format(model="self.net"), LOADED + RENDERED.format(model="self.model"), GPUS),
+    (
+        "unused-parameters",
+        JOINED + HEADS.format(forward="self.boxes(x)"),
+        JOINED + HEADS.format(forward="self.classes(self.boxes(x))"),
+        GPUS,
+    ),
+    (
+        "pickled-object",
+        LOADED + PRESETS.format(value="self.config"),
+        LOADED + PRESETS.format(value="vars(self.config)"),
+        GPUS,
+    ),
+]
 STATE = """
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
@@ -565,6 +655,12 @@ Data("train"), Data("val")
     (tmp_path / ".gitignore").write_text("lists/\n")
     texts = [one.text for one in findings(tmp_path, **GPUS) if one.check == "left-out"]
     assert [text.split(",")[0] for text in texts] == ["reads lists/train.txt", "reads lists/val.txt"]
+
+
+@pytest.mark.parametrize(("gpus", "is_found"), [("[0]", True), ("[0, 1]", False)])
+def test_options_in_json_with_comments(gpus: str, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text(f'{{\n  "gpu_ids": {gpus}, // of a node\n  "path": ""\n}}\n')
+    assert ("hidden-gpus" in found(tmp_path, JOINED + COMMENTED, **GPUS)) is is_found
 
 
 @pytest.mark.parametrize(("more", "is_found"), [("", True), ("* 2", False)])
@@ -692,6 +788,17 @@ else:
     net = accelerator.prepare(net)
 train(accelerator, net, batches)
 """
+SEEDED_ALIKE = """
+parser = argparse.ArgumentParser(description="tables spread over all ranks")
+parser.add_argument("--seed", type=int, default=1)
+args = parser.parse_args()
+torch.manual_seed(args.seed)
+net = nn.Linear(4, 1).cuda()
+net(torch.rand(1, 4).cuda()).mean().backward()
+for parameter in net.parameters():
+    dist.all_reduce(parameter.grad)
+    parameter.grad /= world_size
+"""
 OF_ONE_NODE = """
 class Place:
     def __init__(self):
@@ -716,6 +823,7 @@ if place.tests:
         ("part-as-whole", LOADED + REDUCED_LATER),
         ("part-of-node", JOINED + OF_ONE_NODE),
         ("rank-0-collective", JOINED + OF_ITSELF),
+        ("unequal-start", JOINED + SEEDED_ALIKE),
     ],
 )
 def test_what_only_resembles_a_mistake(check: str, text: str, tmp_path: Path) -> None:
