@@ -67,10 +67,19 @@ def is_seed_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
     """Return whether a seed is another number on each rank: `args.seed + rank`, or one that each rank draws."""
     words = _PROSE.sub("", words_of(code, node, module))
     names_rank = "rank" in words.lower() or "process_index" in words.lower()
+    if _is_broadcast(code, node, module):
+        return False
     if names_rank and " - " not in words:
         return True
     is_drawn = _DRAWS.search(words) is not None and not any("broadcast" in name for name in code.names)
     return is_drawn and code.values.of(node, module) is UNKNOWN and not _seeds_draws(code)
+
+
+def _is_broadcast(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether a number comes from a function that hands on the one of rank 0: `seed = sync_seed(args.seed)`."""
+    makers = {home.function_of(part) for home, part in origins(code, node, module)} - {module.function_of(node), None}
+    inner = (one for maker in makers if maker is not None for one in ast.walk(maker))
+    return any(isinstance(one, ast.Call) and "broadcast" in spelled(one.func) for one in inner)
 
 
 def _seeds_draws(code: Code) -> bool:

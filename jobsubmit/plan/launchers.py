@@ -32,6 +32,8 @@ _REST = re.compile(r"\$@|\$\{@(?::([1-9]))?\}")  # "${@:2}": from the second arg
 _SUM = re.compile(r"\$\(\([^()]*\)\)")
 _OUTPUT = re.compile(r"\$\((?!\()[^()]*\)")
 _SETS = re.compile(r"(?:export\s+|local\s+)?([A-Za-z_]\w*)=(?:([^\s\"'$`()]*)|\"([^\"$`]*)\"|'([^']*)')$")
+# Launchers set these for their processes only, so that a start command has the default: `NODE_RANK=${RANK:-0}`.
+_OF_PROCESSES = re.compile(r"\$\{(?:RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE):-([^{}$]*)\}")
 COMPUTED = "$COMPUTED"  # stands for the output of a command, in the words of another one
 _TO_OWN_FOLDER = re.compile(
     r'cd\s+"?\$\(dirname\s+(?:--\s+)?"?\$(?:0|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"?\)"?/?([./]*)"?'
@@ -139,7 +141,7 @@ def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
 
     Steps before the last command that do not change how it is started are left out, as `set -e` and `pip install`.
     """
-    text = re.sub(r"\\\n", " ", text)
+    text = _OF_PROCESSES.sub(r"\1", re.sub(r"\\\n", " ", text))
     for name, content in _ARRAY.findall(text):
         words_given = " ".join(content.split()).replace("\\", "\\\\")
         text = re.sub(rf'"?\$\{{{name}\[@\]\}}"?', words_given, text)

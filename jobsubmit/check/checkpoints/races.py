@@ -123,6 +123,7 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
         tests = [ast.unparse(above.test) for above in module.above(body[0]) if isinstance(above, ast.If)]
         if any("local" in test.lower() for test in tests):
             continue
+        own_of_branch = {node for statement in body for node in ast.walk(statement)}
         for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
             is_file = code.program.name_of(call.func, module) in _WRITES or _opens_to_write(code, call, module)
             is_fetch = code.values.of(argument(call, "download"), module) is True
@@ -138,6 +139,8 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
             places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
             on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
             on_node += _own_folders(code, call, module)
+            if is_fetch and _is_made_without(code, call, own_of_branch, module):
+                on_node += [str(one) for one in places[:1] if isinstance(one, str) and _is_below_code(one)]
             place = next((one for one in on_node if not is_file or one in read_by_all), None)
             place = place or _filled_inside(code, call, body, module)
             if place is not None:
@@ -173,6 +176,13 @@ def _is_used_outside(code: Code, folder: str, own: set[ast.AST]) -> bool:
         if any(beginning_of(code, given, module).startswith(folder) for given in call.args):
             return True
     return False
+
+
+def _is_made_without(code: Code, call: ast.Call, own: set[ast.AST], module: Module) -> bool:
+    """Return whether the same data is opened elsewhere, and not downloaded there."""
+    name = code.program.name_of(call.func, module)
+    others = [(home, one) for home, one in code.calls(name) if one not in own]
+    return bool(others) and not any(code.values.of(argument(one, "download"), home) is True for home, one in others)
 
 
 def _own_folders(code: Code, call: ast.Call, module: Module) -> list[str]:

@@ -11,7 +11,7 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
 from jobsubmit.check.origins import set_to
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Function, Module, own_method
+from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, own_method
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _NAMES = frozenset(
@@ -164,9 +164,12 @@ class CollectiveFinder:
         found = self.code.program.definition(self.code.program.name_of(call.func, module)) or self._applied(
             call, module
         )
-        if found is None and isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self":
+        if found is None and is_of_self(call.func):
+            owner = class_around(call, module)
+            own = own_method(owner, call.func.attr) if owner is not None else None
             methods = self.code.program.methods.get(call.func.attr, ())
-            found = (methods[0][0], methods[0][2]) if len(methods) == 1 else None
+            found = (module, own) if own is not None else None
+            found = (methods[0][0], methods[0][2]) if found is None and len(methods) == 1 else found
         elif found is None and isinstance(call.func, ast.Name):
             found = _inner_function(call.func, module)
         elif found is None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):

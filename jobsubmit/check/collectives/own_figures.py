@@ -77,6 +77,8 @@ class _Trace:
                 self.has_result |= _IS_RESULT.search(ast.unparse(node)) is not None
                 is_known = not self._is_changed(node, module)
                 return is_known and all(self.follow(one, home) for home, one in sources)
+            case ast.Subscript():
+                self.has_result |= _IS_RESULT.search(ast.unparse(node)) is not None
             case ast.Call():
                 return self._call(node, module)
             case ast.Lambda() | ast.Await() | ast.Yield():

@@ -54,6 +54,9 @@ def check_reduced(code: Code) -> Iterator[Finding]:
 def _is_plateau(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a method is surely that of a ReduceLROnPlateau."""
     assert isinstance(call.func, ast.Attribute)
+    tests = [above.test for above in module.above(call) if isinstance(above, ast.If)]
+    if any(isinstance(one, ast.Call) and "ReduceLROnPlateau" in ast.unparse(one) for one in tests):
+        return True  # isinstance(scheduler, ReduceLROnPlateau)
     made = [(home, part) for home, part in origins(code, call.func.value, module) if isinstance(part, ast.Call)]
     return any(code.program.name_of(part.func, home).endswith(".ReduceLROnPlateau") for home, part in made)
 

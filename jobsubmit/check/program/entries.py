@@ -66,8 +66,12 @@ def _each_pass(values: Values, node: ast.AST, module: Module) -> Iterator[tuple[
 
 
 def _pairs(values: Values, loop: ast.For, module: Module) -> list[list[tuple[str, Any]]] | None:
-    """Return the variables of a loop over `mapping.items()` with what they hold, where that is known."""
+    """Return the variables of a loop over `mapping.items()` or `sys.argv[1:]` in each pass, where they are known."""
     match loop:
+        case ast.For(target=ast.Name(id=name), iter=ast.Subscript() as items):
+            words = values.of(items, module)
+            if isinstance(words, list) and len(words) <= _MOST_PASSES:
+                return [[(name, word)] for word in words]
         case ast.For(
             target=ast.Tuple(elts=[ast.Name(id=key), ast.Name(id=value)]),
             iter=ast.Call(func=ast.Attribute(attr="items", value=mapping)),

@@ -77,8 +77,12 @@ class Module:
     def called_as(self, function: Function) -> str:
         """Return the whole name by which a function is called: for what makes objects, the name of its class."""
         owner = self.parents.get(function)
-        is_maker = function.name == "__init__" and isinstance(owner, ast.ClassDef)
-        return f"{self.name}.{owner.name if is_maker else function.name}"  # type: ignore[union-attr] # it is a class
+        if not isinstance(owner, ast.ClassDef):
+            return f"{self.name}.{function.name}"
+        if function.name == "__init__":
+            return f"{self.name}.{owner.name}"
+        is_of_class = any(spelled(one) in ("classmethod", "staticmethod") for one in function.decorator_list)
+        return f"{self.name}.{owner.name}.{function.name}" if is_of_class else f"{self.name}.{function.name}"
 
     @cached_property
     def stores(self) -> Mapping[tuple[ast.AST, str], Sequence[ast.Name]]:

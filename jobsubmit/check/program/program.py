@@ -72,6 +72,24 @@ class Program:
             found.setdefault(name, []).append((module, call))
         return found
 
+    def calls_to(self, function: Function, module: Module) -> Sequence[tuple[Module, ast.Call]]:
+        """Return the calls of a function: of a method that no other class has, those by its name."""
+        found = self.calls_of.get(module.called_as(function), ())
+        owner = module.parents.get(function)
+        if found or not isinstance(owner, ast.ClassDef) or len(self.methods.get(function.name, ())) != 1:
+            return found
+        return self.calls_of_attribute.get(function.name, ())
+
+    @cached_property
+    def calls_of_attribute(self) -> Mapping[str, Sequence[tuple[Module, ast.Call]]]:
+        """Return the calls of each attribute of objects: `model.fit()`, and not `os.remove()`."""
+        found: dict[str, list[tuple[Module, ast.Call]]] = {}
+        for module, call, name in self.calls:
+            if isinstance(call.func, ast.Attribute) and self.definition(name) is None:
+                if not self.is_of_library(call.func.value, module):
+                    found.setdefault(call.func.attr, []).append((module, call))
+        return found
+
     @cached_property
     def stored_attributes(self) -> frozenset[str]:
         """Return the attributes that anything sets."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
-from jobsubmit.check.program.calls import Callee, Callees, Reach, argument
+from jobsubmit.check.program.calls import Callee, Callees, Reach, argument, given_for
 from jobsubmit.check.program.lookups import name_looked_up
 from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, imported_names, spelled
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.registries import Registered, registered
 from jobsubmit.check.program.values import Values
+from jobsubmit.check.program.variables import parameters
 
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -256,12 +257,23 @@ class _Walk:
         """Return what is called by a name that the arguments give: `nets.__dict__[args.net]()`, `create_model(…)`."""
         if name := name_looked_up(self.values, call.func, module):
             return self.callees.by_name(name, level)
+        if isinstance(call.func, ast.Call) and spelled(call.func.func) == "getattr" and call.func.args[1:]:
+            return self._methods_by_text(call.func.args[1], module, min(level, Reach.PERHAPS))
         is_of_timm = spelled(call.func).rpartition(".")[2] == "create_model"
         model = self.values.of(argument(call, "model_name", 0), module) if is_of_timm else None
         if not isinstance(model, str):
             return []
         homes = [home for home in self.program.modules.values() if _is_registered(home.definitions.get(model))]
         return [callee for home in homes for callee in self.callees.by_name(f"{home.name}.{model}", level)]
+
+    def _methods_by_text(self, key: ast.expr, module: Module, level: Reach) -> list[Callee]:
+        """Return the methods that `getattr(hook, name)()` may call: those that calls of this function name."""
+        function = module.function_of(key)
+        if function is None or not isinstance(key, ast.Name) or key.id not in parameters(function):
+            return []
+        given = (given_for(call, function, key.id) for _, call in self.program.calls_to(function, module))
+        names = sorted({one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)})
+        return [Callee(one[2], one[0], level) for name in names for one in self.program.methods.get(name, ())]
 
     def _branches(self, node: ast.IfExp | ast.BoolOp, module: Module, level: Reach) -> None:
         perhaps = min(level, Reach.PERHAPS)

@@ -232,8 +232,14 @@ class Values:
         if self.program.name_of(node.value, module) == "os.environ":
             value = self.variable(self.of(node.slice, module))
             return UNKNOWN if value is None else value
-        items, index = self.of(node.value, module), self.of(node.slice, module)
+        items, index = self.of(node.value, module), self._index(node.slice, module)
         return UNKNOWN if items is UNKNOWN or index is UNKNOWN else items[index]
+
+    def _index(self, node: ast.expr, module: Module) -> Any:
+        if not isinstance(node, ast.Slice):
+            return self.of(node, module)
+        bounds = [None if one is None else self.of(one, module) for one in (node.lower, node.upper, node.step)]
+        return UNKNOWN if any(map(is_open, bounds)) else slice(*bounds)
 
     def _call(self, node: ast.Call, module: Module) -> Any:
         name = self.program.name_of(node.func, module)
