@@ -213,7 +213,7 @@ class _Search:
         function = module.function_of(node)
         if function is None or module.definitions.get(function.name) is not function:
             return True
-        calls = self.program.calls_of.get(module.called_as(function), ())
+        calls = self.program.calls_to(function, module)
         return not calls or any(_is_at_import(call, home) for home, call in calls)
 
     def _is_among_ours(self, node: ast.AST, module: Module) -> bool:

@@ -212,7 +212,7 @@ def set_to(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.
 def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator[tuple[Module, ast.AST]]:
     for scope in (*(above for above in module.above(node) if isinstance(above, FUNCTIONS)), module.tree):
         if isinstance(scope, FUNCTIONS) and node.id in parameters(scope):
-            for home, call in code.program.calls_of.get(module.called_as(scope), ()):
+            for home, call in code.program.calls_to(scope, module):
                 if (given := given_for(call, scope, node.id)) is not None:
                     yield home, given
             home_and_value = given_by_spawn(code.values, node.id, scope, module)

@@ -26,7 +26,7 @@ def saving_calls(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[M
     if not passes_on or function is None or function.args.vararg is None:
         yield module, call, argument(call, "f", 1)
         return
-    for home, outer in code.program.calls_of.get(module.called_as(function), ()):
+    for home, outer in code.program.calls_to(function, module):
         if code.reached.of(outer, home) and not hides_arguments(outer):
             yield home, outer, argument(outer, "f", 1)
 

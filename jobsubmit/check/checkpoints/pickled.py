@@ -20,6 +20,7 @@ from jobsubmit.common.finding import Finding
 _DEEPEST = 4  # functions that hand on a value
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
 _OF_RESULTS = re.compile(r"result|predict|feature|embedding|stat[s.]")
+_ENDINGS = {"pth", "ckpt", "tar", "bin", "tmp", "pkl", "model"}
 _PATHS = ("Path", "PosixPath", "PurePath")
 _MAKE_CONFIGURATIONS = tuple(f"omegaconf.OmegaConf.{name}" for name in ("load", "create", "merge", "structured"))
 _ALLOWS = frozenset(["add_safe_globals", "safe_globals", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
@@ -42,19 +43,36 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
     loads.sort(key=lambda load: "pretrained" in ast.unparse(load[1]))  # another file, most likely
     for module, call in code.calls("torch.save") if loads else ():
         for home, outer, path in saving_calls(code, call, module):
+            own_loads = [load for load in loads if path is None or _may_load(code, load, path, home)]
             texts = [one.value for one in ast.walk(path) if isinstance(one, ast.Constant)] if path is not None else []
             is_of_results = any(_OF_RESULTS.search(str(text)) for text in texts)
             objects = () if is_of_results else _objects(code, argument(outer, "obj", 0), home)
-            for place, value, kind in objects:
+            for place, value, kind in objects if own_loads else ():
                 yield Finding(
                     "warning",
                     "pickled-object",
-                    loads[0][0].where(loads[0][1]),
+                    own_loads[0][0].where(own_loads[0][1]),
                     f"torch 2.6 and later refuse to load this checkpoint: {place.where(value)} puts {kind} into it",
                     "save plain values instead, such as vars(args) or model.state_dict(), or load it with "
                     "weights_only=False",
                 )
                 return
+
+
+def _may_load(code: Code, load: tuple[Module, ast.Call], path: ast.expr, module: Module) -> bool:
+    """Return whether a call may load the file of a path: not where both have names, and none in common."""
+    loaded = _names_in(code, load[1].args[0], load[0]) if load[1].args else set()
+    saved = _names_in(code, path, module)
+    return not loaded or not saved or bool(loaded & saved)
+
+
+def _names_in(code: Code, path: ast.expr, module: Module) -> set[str]:
+    """Return the words in the texts that a path is made of, but for the endings of files."""
+    found = [part for _, part in origins(code, path, module)]
+    parsers = {part for part in found if isinstance(part, ast.Call) and "arse" in ast.unparse(part.func)}
+    parts = (inner for part in found if part not in parsers for inner in ast.walk(part))
+    texts = [one.value for one in parts if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return {word for text in texts for word in re.findall(r"[A-Za-z]{3,}", text)} - _ENDINGS
 
 
 def _version(text: str | None) -> tuple[int, ...]:
@@ -75,7 +93,7 @@ def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tup
     """Yield the objects in what is saved, with what they are and where."""
     function = module.function_of(saved) if isinstance(saved, ast.Name) else None
     if isinstance(saved, ast.Name) and function is not None and saved.id in parameters(function):
-        for home, call in code.program.calls_of.get(module.called_as(function), ()):
+        for home, call in code.program.calls_to(function, module):
             given = given_for(call, function, saved.id)
             if code.reached.of(call, home) and given is not None and given is not saved:
                 yield from _objects(code, given, home)
@@ -176,7 +194,7 @@ def _is_of_omegaconf(code: Code, value: ast.expr, module: Module, depth: int = 0
     if isinstance(value, ast.Name) and function is not None and value.id in parameters(function):
         if composed is not None and composed.function is function:
             return True
-        calls = code.program.calls_of.get(module.called_as(function), ())
+        calls = code.program.calls_to(function, module)
         given = [(home, given_for(call, function, value.id)) for home, call in calls]
     else:
         given = set_to(code, value, module)

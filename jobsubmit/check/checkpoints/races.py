@@ -201,7 +201,7 @@ def _given_to_do(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[M
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     if function is None or name not in parameters(function):
         return
-    for home, caller in code.program.calls_of.get(module.called_as(function), ()):
+    for home, caller in code.program.calls_to(function, module):
         given = given_for(caller, function, name)
         if given is None or not _STAGES.search(spelled(given)) or not code.reached.of(caller, home):
             continue

@@ -77,7 +77,7 @@ def _saved_without_rank(code: Code) -> Iterator[Finding]:
             continue
         if not is_guarded_by_rank(code, call, module):
             continue
-        for home, caller in code.program.calls_of.get(module.called_as(function), ()):
+        for home, caller in code.program.calls_to(function, module):
             given = given_for(caller, function, path.id) if isinstance(path, ast.Name) else path
             is_default = given_for(caller, function, "rank") is None and not hides_arguments(caller)
             if not is_default or given is None or not is_for_all(code, caller, home):

@@ -39,7 +39,7 @@ def _is_entered_by_all(code: Code, function: Function, module: Module, known: di
     outer = module.function_of(function)
     if outer is not None:
         return False  # a function inside another one, which may be handed over
-    calls = list(code.program.calls_of.get(module.called_as(function), ()))
+    calls = list(code.program.calls_to(function, module))
     is_method = any(isinstance(above, ast.ClassDef) for above in module.above(function))
     if is_method and function.name != "__init__":
         calls = [

@@ -112,7 +112,7 @@ def _number_given(code: Code, name: ast.Name, module: Module) -> ast.expr | None
     function = module.function_of(name)
     if function is None or name.id not in parameters(function) or (function, name.id) in module.stores:
         return None
-    calls = code.program.calls_of.get(module.called_as(function), ())
+    calls = code.program.calls_to(function, module)
     given = [given_for(call, function, name.id) for home, call in calls if code.reached.of(call, home)]
     return given[0] if given and all(one is not None and _is_number(one) for one in given) else None
 
@@ -381,7 +381,7 @@ def _is_lost_by_callers(code: Code, handle: ast.Name, module: Module) -> bool:
     index = above.elts.index(uses[0]) if isinstance(above, ast.Tuple) else None
     if not isinstance(module.parents.get(above) if isinstance(above, ast.Tuple) else above, ast.Return):
         return False
-    calls = code.program.calls_of.get(module.called_as(function), ())
+    calls = code.program.calls_to(function, module)
     return bool(calls) and all(_is_dropped(call, index, home) for home, call in calls)
 
 

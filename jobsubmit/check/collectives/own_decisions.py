@@ -37,6 +37,7 @@ def check_own_decisions(code: Code) -> Iterator[Finding]:
     yield from _skipped_by_some(finder)
     yield from _left_by_clock(finder)
     yield from _stopped_by_own_figure(finder)
+    yield from _stopped_by_own_counter(finder)
 
 
 def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
@@ -163,6 +164,46 @@ def _stopped_by_own_figure(finder: CollectiveFinder) -> Iterator[Finding]:
                 "average the figure over all ranks first: all_reduce()",
             )
             return
+
+
+def _stopped_by_own_counter(finder: CollectiveFinder) -> Iterator[Finding]:
+    """Yield a warning where a loop ends after some results that are no better, and each rank counts those of its own.
+
+    `if loss < best: bad = 0 else: bad += 1`, and then `if bad >= patience: break`.
+    """
+    for module, node in finder.code.program.of(ast.If):
+        loop = _loop_left_by(node, module)
+        counter = node.test.left if isinstance(node.test, ast.Compare) else None
+        name = spelled(counter) if counter is not None else ""
+        if loop is None or not name or not finder.code.reached.of(node, module):
+            continue
+        for judged in _judged_for(name, loop, module):
+            sides = (judged.left, *judged.comparators)
+            own = next((one for one in sides if is_own_figure(finder, one, module)), None)
+            if own is not None and synchronizes(finder, loop, module) and not _is_combined(finder, name, loop, module):
+                yield Finding(
+                    "warning",
+                    "left-by-one",
+                    module.where(node),
+                    f"each rank counts in {name} by a figure of its own data ({ast.unparse(own)}): one rank would "
+                    "leave this loop before the others, and the job would hang",
+                    "average the figure over all ranks first: all_reduce()",
+                )
+                return
+
+
+def _judged_for(counter: str, loop: ast.AST, module: Module) -> Iterator[ast.Compare]:
+    """Yield the comparisons that decide whether a loop counts one more."""
+    for added in (one for one in ast.walk(loop) if isinstance(one, ast.AugAssign) and spelled(one.target) == counter):
+        around = next((above for above in module.above(added) if isinstance(above, ast.If)), None)
+        if around is not None and isinstance(around.test, ast.Compare):
+            yield around.test
+
+
+def _is_combined(finder: CollectiveFinder, counter: str, loop: ast.AST, module: Module) -> bool:
+    """Return whether a collective gets a counter."""
+    calls = [one for one in ast.walk(loop) if isinstance(one, ast.Call) and finder.may_combine(one, module)]
+    return any(spelled(inner) == counter for call in calls for one in call.args for inner in ast.walk(one))
 
 
 def _loop_left_by(node: ast.If, module: Module) -> ast.For | ast.While | None:

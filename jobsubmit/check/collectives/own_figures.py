@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.collectives.calls import CollectiveFinder
-from jobsubmit.check.origins import parts_returned
+from jobsubmit.check.origins import is_seed_of_rank, parts_returned
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters
@@ -25,6 +25,8 @@ _OF_VALUES = frozenset(
     [
         *("item", "mean", "sum", "cpu", "detach", "float", "double", "numpy", "tolist", "to", "cuda", "clone", "view"),
         *("max", "min", "long", "int", "size", "eq", "values", "items", "numel", "nelement"),
+        *("flatten", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "contiguous", "argmax", "type_as"),
+        *("softmax", "log_softmax", "exp", "log", "sqrt", "pow", "ne", "gt", "lt", "ge", "le", "any", "all", "bool"),
     ]
 )
 _MOST = 200
@@ -32,7 +34,8 @@ _MOST = 200
 
 def is_own_figure(finder: CollectiveFinder, node: ast.expr, module: Module) -> bool:
     """Return whether an expression surely is computed from what this process has seen of the data, and only that."""
-    if not _divides_data(finder.code) or any(_comes_from_elsewhere(finder.code, one, module) for one in ast.walk(node)):
+    has_own_data = _divides_data(finder.code) or _draws_data(finder.code)
+    if not has_own_data or any(_comes_from_elsewhere(finder.code, one, module) for one in ast.walk(node)):
         return False
     trace = _Trace(finder)
     return trace.follow(node, module) and trace.has_result
@@ -43,9 +46,7 @@ def _comes_from_elsewhere(code: Code, node: ast.AST, module: Module) -> bool:
     function = module.function_of(node)
     if function is None or not isinstance(node, ast.Name) or node.id not in parameters(function):
         return False
-    return not any(
-        code.reached.of(call, home) for home, call in code.program.calls_of.get(module.called_as(function), ())
-    )
+    return not any(code.reached.of(call, home) for home, call in code.program.calls_to(function, module))
 
 
 def _divides_data(code: Code) -> bool:
@@ -54,6 +55,14 @@ def _divides_data(code: Code) -> bool:
     samplers = [argument(one, "sampler", 3) or argument(one, "batch_sampler", 4) for one in calls]
     is_divided = all(one is not None or hides_arguments(call) for one, call in zip(samplers, calls, strict=True))
     return any(samplers) and is_divided and "DistributedSampler" in code.names
+
+
+def _draws_data(code: Code) -> bool:
+    """Return whether each rank draws its batches at random, seeded with a number of its own."""
+    seeds = [(home, call) for home, call in code.calls("torch.manual_seed") if call.args]
+    draws = any(code.calls("torch.randint", "numpy.random.randint"))
+    is_own = bool(seeds) and all(is_seed_of_rank(code, call.args[0], home) for home, call in seeds)
+    return draws and is_own and not any(code.calls(*LOADERS))
 
 
 @dataclass
@@ -125,7 +134,7 @@ class _Trace:
         for store in stores:
             yield from self._assigned(store, module)
         if isinstance(scope, FUNCTIONS) and node.id in parameters(scope) and not stores:
-            for home, call in program.calls_of.get(module.called_as(scope), ()):
+            for home, call in program.calls_to(scope, module):
                 if (given := given_for(call, scope, node.id)) is not None:
                     yield home, given
 

@@ -89,7 +89,7 @@ def _side_of_variable(
     if depth > _DEEPEST:
         return None
     if not stores and scope is not None and name.id in parameters(scope):
-        calls = code.program.calls_of.get(module.called_as(scope), ())
+        calls = code.program.calls_to(scope, module)
         given = [(home, given_for(call, scope, name.id)) for home, call in calls if code.reached.of(call, home)]
         return _agreed(_side_of_given(one, code, home, depth + 1, nothing) for home, one in given)
     values = [(store, assigned_to(store, module)) for store in stores]
@@ -300,7 +300,7 @@ def _given_for(code: Code, name: ast.Name, module: Module) -> list[ast.expr]:
     function = module.function_of(name)
     if function is None or name.id not in parameters(function):
         return []
-    calls = code.program.calls_of.get(module.called_as(function), ())
+    calls = code.program.calls_to(function, module)
     return [given for _, call in calls if (given := given_for(call, function, name.id)) is not None]
 
 

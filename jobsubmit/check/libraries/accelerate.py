@@ -361,7 +361,7 @@ def _given_names(code: Code, name: ast.Name, module: Module) -> list[tuple[Modul
     function = module.function_of(name)
     if function is None or name.id not in parameters(function) or (function, name.id) in module.own_stores:
         return []
-    calls = code.program.calls_of.get(module.called_as(function), ())
+    calls = code.program.calls_to(function, module)
     return [
         (home, given_for(call, function, name.id))
         for home, call in calls

@@ -206,7 +206,7 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
 def _is_for_some_ranks(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether only one rank, or one node, comes to a call, or to every call of the function that it is in."""
     function = module.function_of(call)
-    callers = code.program.calls_of.get(module.called_as(function), ()) if function is not None else ()
+    callers = code.program.calls_to(function, module) if function is not None else ()
     callers = [(home, one) for home, one in callers if code.reached.of(one, home)]
     return is_in_branch_of_zero(code, call, module) or (
         bool(callers) and all(is_in_branch_of_zero(code, one, home) for home, one in callers)

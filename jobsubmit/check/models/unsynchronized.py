@@ -60,7 +60,7 @@ def _is_before_training(code: Code, node: ast.AST, module: Module, depth: int = 
     if any(isinstance(above, (ast.For, ast.While)) and trains(above) for above in module.above(node)):
         return False
     function = module.function_of(node)
-    calls = code.program.calls_of.get(module.called_as(function), ()) if function is not None else ()
+    calls = code.program.calls_to(function, module) if function is not None else ()
     return depth < _DEEPEST and all(_is_before_training(code, call, home, depth + 1) for home, call in calls)
 
 

@@ -7,8 +7,9 @@ import itertools
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp, trains
-from jobsubmit.check.models.bypassing import called_by_name, inner_called, kept_aside, never_called
+from jobsubmit.check.models.bypassing import called_by_name, inner_called
 from jobsubmit.check.models.thawing import thawed_by_argument, thawed_in_loop, thawed_inside, thawed_later
+from jobsubmit.check.models.unused_wrapper import held_before, kept_aside, never_called
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module, spelled
@@ -37,7 +38,10 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     yield from itertools.islice(_made_on_cpu(code), 1)
     yield from itertools.islice(_nested(code), 1)
     yield from itertools.islice(
-        itertools.chain(inner_called(code), never_called(code), kept_aside(code), called_by_name(code)), 1
+        itertools.chain(
+            inner_called(code), never_called(code), kept_aside(code), held_before(code), called_by_name(code)
+        ),
+        1,
     )
 
 

@@ -164,7 +164,7 @@ def _comes_later(values: Values, place: ast.AST, home: Module, node: ast.AST, mo
         is_looped = any(isinstance(above, (ast.For, ast.While)) for above in module.above(node))
         return not is_looped and position(place) > position(node)
     function = home.function_of(place)
-    calls = values.program.calls_of.get(home.called_as(function), ()) if function is not None else ()
+    calls = values.program.calls_to(function, home) if function is not None else ()
     live = [(other, call) for other, call in calls if call not in values.dead]
     is_named_only_so = function is not None and home.definitions.get(function.name) is function
     is_maker = function is not None and function.name == "__init__"
@@ -186,7 +186,7 @@ def _setting(values: Values, node: ast.Attribute, places: Sequence[tuple[Module,
 
 def _is_given_to(values: Values, function: Function | None, home: Module, node: ast.AST, module: Module) -> bool:
     """Return whether an expression is an argument of the only call of a function: before its body is executed."""
-    calls = values.program.calls_of.get(home.called_as(function), ()) if function is not None else ()
+    calls = values.program.calls_to(function, home) if function is not None else ()
     entering = [call for _, call in calls if call not in values.dead]
     if len(entering) != 1 or entering[0] not in module.above(node):
         return False
@@ -210,7 +210,7 @@ def _is_entered(values: Values, node: ast.AST, module: Module) -> bool:
     function = module.function_of(node)
     if function is None or module.definitions.get(function.name) is not function:
         return True
-    calls = values.program.calls_of.get(module.called_as(function), ())
+    calls = values.program.calls_to(function, module)
     return not calls or any(call not in values.dead for _, call in calls)
 
 

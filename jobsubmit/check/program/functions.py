@@ -65,7 +65,7 @@ def _enter(
 def value_in_each_call(values: Values, node: ast.expr, module: Module) -> Iterator[Any]:
     """Yield the value of an expression in each call of the function, or of the class, that it is in, where clear."""
     function = module.function_of(node)
-    calls = values.program.calls_of.get(module.called_as(function), ()) if function is not None else ()
+    calls = values.program.calls_to(function, module) if function is not None else ()
     for home, call in calls[:_MOST_CALLERS]:
         found = values.program.definition(values.program.name_of(call.func, home))
         is_maker = function is not None and found is not None and function in getattr(found[1], "body", ())
@@ -153,7 +153,7 @@ def value_of_parameter(values: Values, name: str, function: Function, module: Mo
         return UNKNOWN
     owner = module.parents.get(function)
     is_maker = function.name == "__init__" and getattr(owner, "name", "") not in values.program.inherited
-    calls = values.program.calls_of.get(module.called_as(function), ())
+    calls = values.program.calls_to(function, module)
     calls = [place for place in calls if place[1] not in values.dead]
     if not calls and (spawned := given_by_spawn(values, name, function, module)) is not None:
         return values.of(spawned[1], spawned[0])

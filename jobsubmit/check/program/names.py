@@ -91,7 +91,7 @@ def _only_setter(places: Sequence[ast.expr], scope: ast.AST, module: Module) -> 
 
 def _set_by(values: Values, places: Sequence[ast.expr], setter: Function, module: Module, use: ast.AST | None) -> Any:
     """Return the value that a function gives to a variable of its module, once it is called, for use elsewhere."""
-    calls = values.program.calls_of.get(module.called_as(setter), ())
+    calls = values.program.calls_to(setter, module)
     if use is not None and (setter in module.above(use) or isinstance(module.scope_of(use), ast.Module)):
         return UNKNOWN  # it may not be set yet
     own = [place for place in places if module.scope_of(place) is setter]

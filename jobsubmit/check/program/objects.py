@@ -128,7 +128,7 @@ def _sources(program: Program, node: ast.Name | ast.Attribute, module: Module) -
         if (scope, node.id) in module.own_stores:
             return
         if isinstance(scope, FUNCTIONS) and node.id in parameters(scope):
-            for home, call in program.calls_of.get(module.called_as(scope), ()):
+            for home, call in program.calls_to(scope, module):
                 if (given := given_for(call, scope, node.id)) is not None:
                     yield home, given
             return

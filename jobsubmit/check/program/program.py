@@ -30,6 +30,19 @@ _CONFIGURATION = re.compile(r"conf|cfg|arg|param|option|setting", re.IGNORECASE)
 _READS = ("keys", "values", "items", "get", "copy", "index", "count", "join", "format", "startswith", "endswith")
 
 
+# Methods that objects of torch and of Python have as well.
+_OF_LIBRARIES = frozenset(
+    [
+        *(name for kind in (dict, list, set, str, bytes) for name in dir(kind)),
+        *("step", "train", "eval", "forward", "backward", "to", "cuda", "cpu", "half", "float", "double", "apply"),
+        *("state_dict", "load_state_dict", "zero_grad", "parameters", "no_sync", "detach", "item", "mean", "sum"),
+        *("save", "load", "read", "write", "close", "flush", "open", "reset", "run", "start", "stop", "log", "send"),
+        *("info", "warning", "error", "debug", "put", "get_state", "set_epoch", "sample", "fit", "predict", "evaluate"),
+        *("all_reduce", "broadcast", "gather", "all_gather", "reduce", "barrier", "wait", "reduce_scatter", "main"),
+    ]
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """The modules that a boot file leads to; `roots` are the folders its imports are looked up in.
@@ -76,7 +89,8 @@ class Program:
         """Return the calls of a function: of a method that no other class has, those by its name."""
         found = self.calls_of.get(module.called_as(function), ())
         owner = module.parents.get(function)
-        if found or not isinstance(owner, ast.ClassDef) or len(self.methods.get(function.name, ())) != 1:
+        is_only = len(self.methods.get(function.name, ())) == 1 and function.name not in _OF_LIBRARIES
+        if found or not isinstance(owner, ast.ClassDef) or not is_only:
             return found
         return self.calls_of_attribute.get(function.name, ())
 

@@ -16,6 +16,7 @@ from jobsubmit.check.program.registries import Registered, registered
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import parameters
 
+_CONSUME = ("ModuleList", "Sequential", "list", "tuple", "sum")
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -220,7 +221,7 @@ class _Walk:
         if node not in module.with_calls and node not in self.program.with_properties:
             return
         if isinstance(node, (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
-            level = min(level, Reach.PERHAPS)
+            level = level if _is_gone_through(node, module) else min(level, Reach.PERHAPS)
         if isinstance(node, (ast.IfExp, ast.BoolOp)):
             self._branches(node, module, level)
             return
@@ -289,6 +290,14 @@ class _Walk:
         for is_taken, branch in ((True, node.body), (False, node.orelse)):
             if truth in (None, is_taken):
                 self._expression(branch, module, perhaps if truth is None else level)
+
+
+def _is_gone_through(node: ast.expr, module: Module) -> bool:
+    """Return whether an expression computes all of its items at once, as a loop does, and leaves none out."""
+    generators: list[ast.comprehension] = getattr(node, "generators", [])
+    is_given = isinstance(call := module.parents.get(node), ast.Call) and spelled(call.func).endswith(_CONSUME)
+    is_lazy = isinstance(node, ast.GeneratorExp) and not is_given
+    return bool(generators) and not is_lazy and not any(one.ifs for one in generators)
 
 
 def _is_registered(node: ast.AST | None) -> bool:

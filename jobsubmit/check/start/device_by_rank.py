@@ -181,7 +181,7 @@ def _given(code: Code, name: ast.Name, module: Module) -> tuple[Module, ast.expr
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if name.id not in parameters(scope):
                 continue
-            calls = code.program.calls_of.get(module.called_as(scope), ())
+            calls = code.program.calls_to(scope, module)
             if not calls and scope.name == "__init__":
                 calls = _makes_by_variable(code, name.id)
             values = [(home, value) for home, call in calls if (value := given_for(call, scope, name.id)) is not None]

@@ -248,10 +248,7 @@ def _is_number_of_process(code: Code, name: ast.Name, module: Module, depth: int
         )
     if function.name in code.spawned:
         return function.args.args[0].arg == name.id
-    given = [
-        (home, given_for(call, function, name.id))
-        for home, call in code.program.calls_of.get(module.called_as(function), ())
-    ]
+    given = [(home, given_for(call, function, name.id)) for home, call in code.program.calls_to(function, module)]
     return bool(given) and all(
         isinstance(one, ast.Name) and _is_number_of_process(code, one, home, depth + 1) for home, one in given
     )

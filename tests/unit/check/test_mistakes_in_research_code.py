@@ -482,6 +482,182 @@ CASES += [
         GPUS,
     ),
 ]
+HOOKS = """
+def mean(tensor):
+    dist.all_reduce(tensor)
+    return tensor / world_size
+class Data:
+    def evaluate(self, results):
+        return results
+class EvalHook:
+    def evaluate(self, runner):
+        return {figure}(torch.ones(1, device="cuda"))
+    def after_epoch(self, runner):
+        if rank == 0:
+            self.evaluate(runner)
+class Runner:
+    def __init__(self, hooks):
+        self.hooks = hooks
+    def call_hook(self, name):
+        for hook in self.hooks:
+            getattr(hook, name)(self)
+    def run(self):
+        self.call_hook("after_epoch")
+Runner([EvalHook()]).run()
+"""
+OWN_WORDS = """
+import sys
+from ast import literal_eval
+def configure(defaults):
+    config = dict(defaults)
+    for word in sys.argv[1:]:
+        key, value = word[2:].split("=", 1)
+        try:
+            config[key] = literal_eval(value)
+        except ValueError:
+            config[key] = value
+    return config
+config = configure(dict(steps={steps}, lr=0.1))
+assert config["steps"] % world_size == 0
+"""
+OF_CLASS_METHOD = """
+class Trainer:
+    @classmethod
+    def run(cls, model, scheduler):
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            stats = cls.validate(model)
+            shared = cls.average(stats)
+            if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+                scheduler.step({figure}["loss"] / {figure}["count"])
+    @classmethod
+    def validate(cls, model):
+        total = {{"loss": 0.0, "count": 0.0}}
+        for points, in loader:
+            loss = torch.nn.functional.mse_loss(model(points.cuda()).flatten(), points.cuda())
+            loss.backward()
+            total["loss"] += loss.item() * points.flatten().numel()
+            total["count"] += 1
+        return total
+    @staticmethod
+    def average(total):
+        both = torch.tensor([total["loss"], total["count"]], device="cuda")
+        dist.all_reduce(both)
+        return dict(zip(total, both))
+model = DDP(net, device_ids=[local_rank])
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+Trainer.run(model, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer))
+"""
+FETCHED = """
+from torchvision import datasets
+if {first} == 0:
+    datasets.MNIST("data", train=True, download=True)
+dist.barrier()
+datasets.MNIST("data", train=True)
+"""
+COUNTED = """
+def batch():
+    return torch.randint(9, (4, 4)).float().cuda()
+@torch.no_grad()
+def estimate():
+    losses = torch.zeros(8)
+    for k in range(8):
+        losses[k] = model(batch()).mean().item()
+    return losses.mean().item()
+torch.manual_seed(1 + rank)
+model = DDP(nn.Linear(4, 1).cuda(), device_ids=[local_rank])
+best, bad = float("inf"), 0
+while True:
+    loss = estimate()
+    {more}
+    if loss < best:
+        best, bad = loss, 0
+    else:
+        bad += 1
+    if bad >= 5:
+        break
+    model(batch()).mean().backward()
+"""
+HELD = """
+class Loss(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+    def forward(self, batch):
+        return self.model(batch).mean()
+{before}
+model = DDP(net, device_ids=[local_rank])
+{after}
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for points, in loader:
+        loss_fn(points.cuda()).backward()
+        optimizer.step()
+    save(model.module)
+"""
+LAYERED = """
+class Attention(nn.Module):
+    def __init__(self, heads, width):
+        assert width % heads == 0
+class Encoder(nn.Module):
+    def __init__(self, options):
+        self.layers = nn.ModuleList([Attention(options.heads, options.width) for _ in range(options.layers)])
+parser = argparse.ArgumentParser()
+parser.add_argument("--heads", type=int, default=8)
+parser.add_argument("--width", type=int, default={width})
+parser.add_argument("--layers", type=int, default=2)
+options = parser.parse_args()
+encoder = Encoder(options) if options.layers else None
+"""
+OF_OWN_CLASS = """
+@dataclass
+class Options:
+    batch: int = {batch}
+    @classmethod
+    def parse(cls):
+        parser = argparse.ArgumentParser()
+        for f in fields(cls):
+            parser.add_argument(f"--{{f.name}}", type=f.type, default=f.default)
+        return cls(**vars(parser.parse_args()))
+options = Options.parse()
+assert options.batch % world_size == 0
+"""
+CASES += [
+    ("rank-0-collective", JOINED + HOOKS.format(figure="mean"), JOINED + HOOKS.format(figure="float"), GPUS),
+    (
+        "unfulfilled",
+        JOINED + OWN_WORDS.format(steps=6),
+        JOINED + OWN_WORDS.format(steps=8),
+        {**GPUS, "hyperparameters": {"lr": 0.5}},
+    ),
+    (
+        "own-learning-rate",
+        LOADED + OF_CLASS_METHOD.format(figure="stats"),
+        LOADED + OF_CLASS_METHOD.format(figure="shared"),
+        GPUS,
+    ),
+    ("staged-by-one", JOINED + FETCHED.format(first="rank"), JOINED + FETCHED.format(first="local_rank"), GPUS),
+    (
+        "left-by-one",
+        JOINED + COUNTED.format(more="pass"),
+        JOINED
+        + COUNTED.format(
+            more="shared = torch.tensor(loss, device='cuda')\n    dist.all_reduce(shared)\n    loss = shared.item()"
+        ),
+        GPUS,
+    ),
+    (
+        "bypassed",
+        LOADED.replace("net =", "model = net =")
+        + HELD.replace("DDP(net,", "DDP(model,").format(before="loss_fn = Loss(model)", after=""),
+        LOADED.replace("net =", "model = net =")
+        + HELD.replace("DDP(net,", "DDP(model,").format(before="", after="loss_fn = Loss(model)"),
+        GPUS,
+    ),
+    ("unfulfilled", JOINED + LAYERED.format(width=500), JOINED + LAYERED.format(width=512), GPUS),
+    ("unfulfilled", JOINED + OF_OWN_CLASS.format(batch=6), JOINED + OF_OWN_CLASS.format(batch=8), GPUS),
+]
 SHARED = """
 size = -1
 def join():
@@ -699,6 +875,13 @@ torchrun ${{LAUNCH[@]}} train.py
     assert found(tmp_path, "print(1)\n", command=["bash", "run.sh"], **GPUS) == wrong
 
 
+@pytest.mark.parametrize(("count", "wrong"), [("${WORLD_SIZE:-1}", {"launcher-nodes"}), ("${NNODES:-1}", set())])
+def test_a_shell_script_with_defaults_for_what_nobody_sets(count: str, wrong: set[str], tmp_path: Path) -> None:
+    script = f"COUNT={count}\nPLACE=${{NODE_RANK:-0}}\ntorchrun --nnodes $COUNT --node_rank $PLACE train.py\n"
+    (tmp_path / "run.sh").write_text(script)
+    assert found(tmp_path, "print(1)\n", command=["bash", "run.sh"], **GPUS) == wrong
+
+
 @pytest.mark.parametrize(("line", "wrong"), [("use_cpu: true", set()), ("seed: 1", {"no-init"})])
 def test_that_cpus_are_used_may_be_said_in_a_configuration(line: str, wrong: set[str], tmp_path: Path) -> None:
     text = """
@@ -799,6 +982,24 @@ for parameter in net.parameters():
     dist.all_reduce(parameter.grad)
     parameter.grad /= world_size
 """
+OTHER_FILE = """
+parser = argparse.ArgumentParser("DINO")
+parser.add_argument("--folder")
+args = parser.parse_args()
+torch.save({"args": args}, os.path.join(args.folder, "checkpoint.pth"))
+torch.save({"features": torch.ones(2)}, os.path.join(args.folder, f"part{rank}.pth"))
+torch.load(os.path.join(args.folder, f"part{rank}.pth"))
+"""
+SYNCHRONIZED_SEED = """
+import random
+def sync_seed(seed):
+    if seed is None:
+        seed = random.randint(0, 9)
+    box = torch.tensor(seed if rank == 0 else 0, device="cuda")
+    dist.broadcast(box, src=0)
+    return box.item()
+sampler = DistributedSampler(data, seed=sync_seed(None))
+"""
 OF_ONE_NODE = """
 class Place:
     def __init__(self):
@@ -824,6 +1025,8 @@ if place.tests:
         ("part-of-node", JOINED + OF_ONE_NODE),
         ("rank-0-collective", JOINED + OF_ITSELF),
         ("unequal-start", JOINED + SEEDED_ALIKE),
+        ("pickled-object", JOINED + OTHER_FILE),
+        ("sampler-seed", LOADED + SYNCHRONIZED_SEED),
     ],
 )
 def test_what_only_resembles_a_mistake(check: str, text: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import default_of_field, fields_of
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.values import Values
@@ -107,10 +107,13 @@ def _bound_to_fields(values: Values, loop: ast.For, module: Module) -> list[dict
 def _classes(values: Values, node: ast.expr | None, module: Module) -> list[ast.ClassDef]:
     """Return the classes that a name means: of a parameter, those that all calls give; none if one is not known."""
     function = module.function_of(node) if isinstance(node, ast.Name) else None
-    if isinstance(node, ast.Name) and function is not None and node.id in parameters(function):
-        calls = values.program.calls_of.get(module.called_as(function), ())
+    is_method = function is not None and isinstance(module.parents.get(function), ast.ClassDef)
+    if isinstance(node, ast.Name) and function is not None and node.id in parameters(function) and not is_method:
+        calls = values.program.calls_to(function, module)
         found = [_classes(values, given_for(call, function, node.id), home) for home, call in calls]
         return [owner for owners in found for owner in owners] if all(found) else []
+    if isinstance(node, ast.Name) and node.id == "cls" and (own := class_around(node, module)) is not None:
+        return [own]
     definition = values.program.definition(values.program.name_of(node, module)) if node is not None else None
     return [definition[1]] if definition is not None and isinstance(definition[1], ast.ClassDef) else []
 

@@ -24,7 +24,7 @@ def supposed_namespaces(search: Search) -> frozenset[str]:
     if any(_sets_defaults(node, module) for module, node in search.program.of(ast.Attribute)):
         return frozenset()
     returning = {
-        f"{module.name}.{scope.name}"
+        module.called_as(scope)
         for module, call, _ in search.parses
         for scope in module.above(call)
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and not _returns_settings(scope, search, module)
@@ -199,7 +199,7 @@ def _holds(node: ast.expr, kept: Collection[str], search: Search, module: Module
     function = module.function_of(node)
     if function is None or node.id not in parameters(function):
         return False
-    calls = search.program.calls_of.get(module.called_as(function), ())
+    calls = search.program.calls_to(function, module)
     given = [given_for(call, function, node.id) for _, call in calls]
     return any(isinstance(one, ast.Name) and one.id in kept for one in given)
 
