@@ -71,7 +71,9 @@ def is_seed_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
         return False
     if names_rank and " - " not in words:
         return True
-    is_drawn = _DRAWS.search(words) is not None and not any("broadcast" in name for name in code.names)
+    draws = [(home, part) for home, part in origins(code, node, module) if _DRAWS.search(ast.unparse(part))]
+    is_sure = bool(draws) and all(code.reached.is_sure(part, home) for home, part in draws)
+    is_drawn = is_sure and not any("broadcast" in name for name in code.names)
     return is_drawn and code.values.of(node, module) is UNKNOWN and not _seeds_draws(code)
 
 

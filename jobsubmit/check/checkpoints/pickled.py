@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from jobsubmit.check.checkpoints.paths import saving_calls
 from jobsubmit.check.code import Code
@@ -60,18 +60,16 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
 
 
 def _may_load(code: Code, load: tuple[Module, ast.Call], path: ast.expr, module: Module) -> bool:
-    """Return whether a call may load the file of a path: not where both have names, and none in common."""
-    loaded = _names_in(code, load[1].args[0], load[0]) if load[1].args else set()
-    saved = _names_in(code, path, module)
+    """Return whether a call may load the file of a path: not where it names another one in place."""
+    loaded = _names_in(load[1].args[:1])
+    saved = _names_in([part for _, part in origins(code, path, module)])
     return not loaded or not saved or bool(loaded & saved)
 
 
-def _names_in(code: Code, path: ast.expr, module: Module) -> set[str]:
-    """Return the words in the texts that a path is made of, but for the endings of files."""
-    found = [part for _, part in origins(code, path, module)]
-    parsers = {part for part in found if isinstance(part, ast.Call) and "arse" in ast.unparse(part.func)}
-    parts = (inner for part in found if part not in parsers for inner in ast.walk(part))
-    texts = [one.value for one in parts if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+def _names_in(parts: Iterable[ast.AST]) -> set[str]:
+    """Return the words in the texts of some expressions, but for the endings of files."""
+    constants = (one for part in parts for one in ast.walk(part) if isinstance(one, ast.Constant))
+    texts = [one.value for one in constants if isinstance(one.value, str)]
     return {word for text in texts for word in re.findall(r"[A-Za-z]{3,}", text)} - _ENDINGS
 
 

@@ -126,8 +126,8 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
         own_of_branch = {node for statement in body for node in ast.walk(statement)}
         for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
             is_file = code.program.name_of(call.func, module) in _WRITES or _opens_to_write(code, call, module)
-            is_fetch = code.values.of(argument(call, "download"), module) is True
-            is_fetch = is_fetch or code.program.name_of(call.func, module).startswith(_FETCHES_BY_ITSELF)
+            is_download = code.values.of(argument(call, "download"), module) is True
+            is_fetch = is_download or code.program.name_of(call.func, module).startswith(_FETCHES_BY_ITSELF)
             if not (is_file or is_fetch or _STAGES.search(ast.unparse(call.func).rpartition(".")[2])):
                 if (place := _made_for_all(code, call, body, module)) is not None:
                     yield _staged(module, call, place)
@@ -139,7 +139,7 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
             places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
             on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
             on_node += _own_folders(code, call, module)
-            if is_fetch and _is_made_without(code, call, own_of_branch, module):
+            if is_download and _is_made_without(code, call, own_of_branch, module):
                 on_node += [str(one) for one in places[:1] if isinstance(one, str) and _is_below_code(one)]
             place = next((one for one in on_node if not is_file or one in read_by_all), None)
             place = place or _filled_inside(code, call, body, module)

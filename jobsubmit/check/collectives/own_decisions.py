@@ -196,8 +196,9 @@ def _judged_for(counter: str, loop: ast.AST, module: Module) -> Iterator[ast.Com
     """Yield the comparisons that decide whether a loop counts one more."""
     for added in (one for one in ast.walk(loop) if isinstance(one, ast.AugAssign) and spelled(one.target) == counter):
         around = next((above for above in module.above(added) if isinstance(above, ast.If)), None)
-        if around is not None and isinstance(around.test, ast.Compare):
-            yield around.test
+        test = around.test if around is not None else None
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
+            yield test
 
 
 def _is_combined(finder: CollectiveFinder, counter: str, loop: ast.AST, module: Module) -> bool:

@@ -20,7 +20,7 @@ _COLLECTIVES = ("torch.distributed.", "torch.distributed.nn.", "torch.distribute
 _LIBRARIES = ("torch.", "numpy.", "math.", "statistics.")
 _BUILT_IN = ("float", "int", "sum", "len", "min", "max", "round", "abs")
 _COMPUTES = re.compile(r"(?:^|[._])(?:\w*(?:model|net|loss|criterion|metric|accuracy|entropy)\w*)$", re.IGNORECASE)
-_IS_RESULT = re.compile(r"loss|accura|\bacc|error|metric|score|iou|perplexity|correct", re.IGNORECASE)
+_IS_RESULT = re.compile(r"loss|accura|\bacc(?!um)|error|metric|score|iou|perplexity|correct", re.IGNORECASE)
 _OF_VALUES = frozenset(
     [
         *("item", "mean", "sum", "cpu", "detach", "float", "double", "numpy", "tolist", "to", "cuda", "clone", "view"),

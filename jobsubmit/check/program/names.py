@@ -99,7 +99,8 @@ def _set_by(values: Values, places: Sequence[ast.expr], setter: Function, module
     sure = [place for place in own if runs[place]]
     if None in runs.values() or not sure or all(call in values.dead for _, call in calls):
         return UNKNOWN
-    return value_set_at(values, max(sure, key=position), module)
+    value = value_set_at(values, max(sure, key=position), module)
+    return UNKNOWN if isinstance(value, bool) else value  # a flag may be asked for before it is set
 
 
 def value_set_at(values: Values, place: ast.expr, module: Module) -> Any:

@@ -472,7 +472,7 @@ CASES += [
     (
         "sampler-seed",
         LOADED + DRAWN.format(default=None, more=""),
-        LOADED + DRAWN.format(default=1, more=""),
+        LOADED + DRAWN.format(default="os.environ.get('SEED')", more=""),
         GPUS,
     ),
     (
