@@ -15,7 +15,7 @@ from jobsubmit.check.collectives.own_figures import is_own_figure
 from jobsubmit.check.collectives.rank_conditions import (
     zero_side,
 )
-from jobsubmit.check.origins import last_value
+from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program import objects
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method, returned_values, spelled
 from jobsubmit.common.finding import Finding
@@ -217,11 +217,24 @@ def _loop_left_by(node: ast.If, module: Module) -> ast.For | ast.While | None:
 
 def _reads_clock(code: Code, test: ast.expr, module: Module) -> bool:
     """Return whether a condition surely compares a time with a limit, itself or in the method that it calls."""
-    nodes = [(module, test)]
-    if (function := _asked(code, test, module)) is not None:
+    made = seen_through(test, module) or test
+    nodes: list[tuple[Module, ast.expr]] = [(module, made)]
+    if (function := _asked(code, test, module) or _asked(code, made, module)) is not None:
         nodes = [(function[0], value) for value in returned_values(function[1])]
+        if any(_has_clock(code, one, function[0]) for one in _tests_for_true(*function)):
+            return True
     compared = [(home, node) for home, node in nodes if isinstance(node, ast.Compare)]
     return bool(compared) and all(_has_clock(code, node, home) for home, node in compared)
+
+
+def _tests_for_true(module: Module, function: Function) -> Iterator[ast.expr]:
+    """Yield the conditions under which a function returns True, with what their variables were set to."""
+    for returned in (one for one in ast.walk(function) if isinstance(one, ast.Return)):
+        above = module.parents.get(returned)
+        if isinstance(above, ast.If) and getattr(returned.value, "value", None) is True:
+            names = (one for one in ast.walk(above.test) if isinstance(one, ast.Name))
+            yield from (value for name in names if (value := last_value(name, module)) is not None)
+            yield above.test
 
 
 def _asked(code: Code, test: ast.expr, module: Module) -> tuple[Module, Function] | None:

@@ -66,6 +66,9 @@ BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.Mod: _modulo,
     ast.Pow: _power,
+    ast.BitXor: operator.xor,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
 }
 COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -93,6 +96,8 @@ CONVERT: Mapping[str, Callable[..., Any]] = {
     "max": max,
     "divmod": lambda left, right: list(divmod(left, right)),
     "sum": sum,
+    "all": all,
+    "any": any,
     "math.prod": math.prod,
     "math.ceil": lambda value: -int(-value // 1),
     "math.floor": lambda value: int(value // 1),

@@ -658,6 +658,49 @@ CASES += [
     ("unfulfilled", JOINED + LAYERED.format(width=500), JOINED + LAYERED.format(width=512), GPUS),
     ("unfulfilled", JOINED + OF_OWN_CLASS.format(batch=6), JOINED + OF_OWN_CLASS.format(batch=8), GPUS),
 ]
+STOP_TIME = """
+import time
+def should_stop(start, step):
+    if step >= 100:
+        return True
+    elapsed = (time.time() - start) / 3600
+    if elapsed > 2:
+        return True
+    return False
+start = time.time()
+model = DDP(net, device_ids=[local_rank])
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for step, batch in enumerate(loader):
+        model(batch[0].cuda()).mean().backward()
+        stop = {stop}
+        if stop:
+            break
+"""
+EITHER = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--name", default=None)
+parser.add_argument("--width", type=int, default=None)
+parser.add_argument("--depth", type=int, default=None)
+args = parser.parse_args()
+has_sizes = all([args.width is not None, args.depth is not None])
+assert (args.name is not None) ^ has_sizes
+"""
+CASES += [
+    (
+        "left-by-one",
+        LOADED + STOP_TIME.format(stop="should_stop(start, step)"),
+        LOADED + STOP_TIME.format(stop="step >= 100"),
+        GPUS,
+    ),
+    (
+        "unfulfilled",
+        JOINED + EITHER,
+        JOINED
+        + EITHER.replace("default=None)\nargs", "default=2)\nargs").replace('"--name", default=None', '"--name"'),
+        {**GPUS, "hyperparameters": {"width": 4}},
+    ),
+]
 SHARED = """
 size = -1
 def join():
@@ -982,6 +1025,15 @@ for parameter in net.parameters():
     dist.all_reduce(parameter.grad)
     parameter.grad /= world_size
 """
+OF_EACH_NODE = """
+class Cache:
+    def __init__(self, folder):
+        node = int(os.environ["GROUP_RANK"])
+        self.file = os.path.join(folder, f"cache_node{node}.pt")
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            torch.save(torch.ones(2), self.file)
+Cache("/shared/cache")
+"""
 OTHER_FILE = """
 parser = argparse.ArgumentParser("DINO")
 parser.add_argument("--folder")
@@ -1026,6 +1078,7 @@ if place.tests:
         ("rank-0-collective", JOINED + OF_ITSELF),
         ("unequal-start", JOINED + SEEDED_ALIKE),
         ("pickled-object", JOINED + OTHER_FILE),
+        ("saved-by-all", JOINED + OF_EACH_NODE),
         ("sampler-seed", LOADED + SYNCHRONIZED_SEED),
     ],
 )
