@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeGuard
 
@@ -114,15 +114,18 @@ def is_executed(node: ast.AST, scope: ast.AST, module: Module, truth: Truth) -> 
     return runs
 
 
-def own_returns(function: Function) -> Iterator[ast.Return]:
-    """Yield the returns of a function in their order, without those of functions inside it."""
+@lru_cache(maxsize=10_000)
+def own_returns(function: Function) -> tuple[ast.Return, ...]:
+    """Return the returns of a function in their order, without those of functions inside it."""
+    found: list[ast.Return] = []
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop(0)
         if isinstance(node, ast.Return):
-            yield node
+            found.append(node)
         elif not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
             waiting[:0] = list(ast.iter_child_nodes(node))
+    return tuple(found)
 
 
 def _scope_of(node: ast.AST, module: Module) -> ast.AST:
