@@ -78,8 +78,7 @@ class Values:
             value = UNKNOWN
         finally:
             self.opened.discard(node)
-        if not self.bound:
-            self._known[node] = value
+        self._known[node] = value
         return value
 
     def truth(self, node: ast.AST, module: Module) -> bool | None:

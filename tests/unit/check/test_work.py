@@ -106,6 +106,11 @@ def _calls(folder: Path, parts: int) -> int:
         more = "" if is_last else f"loss = loss + step{n + 1}(Settings{n + 1}(settings.args), model, batch)"
         (folder / f"{name}.py").write_text(PART.format(n=n, imports=imports, inner=inner, more=more))
         (folder / f"extra{n}.py").write_text(EXTRA)
+    return _calls_of_checks(folder)
+
+
+def _calls_of_checks(folder: Path) -> int:
+    """Return how many functions the checks of a folder's program call."""
     count = 0
 
     def each(frame: FrameType, event: str, argument: Any) -> None:
@@ -119,6 +124,21 @@ def _calls(folder: Path, parts: int) -> int:
     finally:
         sys.setprofile(before)
     return count
+
+
+def _calls_of_sums(folder: Path, steps: int) -> int:
+    """Return how many functions the checks call for a comprehension over what is computed in so many steps."""
+    folder.mkdir()
+    lines = [f"v{n + 1} = v{n} + v{n}" for n in range(steps)]
+    text = "\n".join(["v0 = 1", *lines, f"total = sum(x * v{steps} for x in (1, 2))", "assert total > 0", ""])
+    (folder / "train.py").write_text(text)
+    return _calls_of_checks(folder)
+
+
+def test_a_comprehension_computes_each_value_once(tmp_path: Path) -> None:
+    _calls_of_sums(tmp_path / "first", 2)  # imports what the checks need
+    counts = [_calls_of_sums(tmp_path / f"of{steps}", steps) for steps in (6, 12)]
+    assert counts[1] / counts[0] < 2.2
 
 
 def test_twice_the_code_is_little_more_than_twice_the_work(tmp_path: Path) -> None:
