@@ -89,7 +89,7 @@ _INIT_OF_DEEPSPEED = "deepspeed.init_distributed"
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Code:
     """A program together with what a job does with it."""
 

@@ -115,11 +115,11 @@ def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tup
 
 def _entries_of(code: Code, name: ast.Name, module: Module) -> Iterator[ast.expr]:
     """Yield what the function of a variable puts into it: `state["args"] = args`."""
-    for node in ast.walk(module.scope_of(name)):
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        is_entry = isinstance(target, ast.Subscript) and spelled(target.value) == name.id
-        if is_entry and isinstance(node, ast.Assign) and code.reached.of(node, module):
-            yield node.value
+    for home, node in code.program.changes.get(name.id, ()):
+        parent = home.parents.get(node)
+        is_entry = isinstance(node, ast.Subscript) and spelled(node.value) == name.id
+        if is_entry and isinstance(parent, ast.Assign) and home.scope_of(node) is module.scope_of(name):
+            yield from [parent.value] if code.reached.of(parent, home) else []
 
 
 def _is_whole_model(code: Code, value: ast.expr, module: Module) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from jobsubmit.check.checkpoints.saving import LOCAL_FOLDERS
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
-from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.collectives.calls import finder_of
 from jobsubmit.check.collectives.rank_conditions import mentions_rank
 from jobsubmit.check.collectives.rank_zero import zero_branches
 from jobsubmit.check.origins import beginning_of, origins
@@ -274,7 +274,7 @@ def _opens_to_write(code: Code, call: ast.Call, module: Module) -> bool:
 
 def _others_wait(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a barrier in the same function lets one rank come here first: by `if rank != 0: barrier()`."""
-    finder = CollectiveFinder(code)
+    finder = finder_of(code)
     for node in ast.walk(module.scope_of(call)):
         if isinstance(node, ast.With) and any(name in ast.unparse(item) for item in node.items for name in _FIRST):
             return True

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
@@ -217,6 +218,12 @@ class CollectiveFinder:
             return None
         method = own_method(found[1], target.attr)
         return None if method is None else (found[0], method)
+
+
+@lru_cache(maxsize=1)
+def finder_of(code: Code) -> CollectiveFinder:
+    """Return the finder of a program, which all checks of it share with what it remembers."""
+    return CollectiveFinder(code)
 
 
 def has_counterpart(

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.collectives.calls import CollectiveFinder, finder_of
 from jobsubmit.check.collectives.loops import loop_and_tests, synchronizes
 from jobsubmit.check.collectives.rank_conditions import (
     is_empty_for_others,
@@ -24,7 +24,7 @@ def check_leaving(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loop or a program that rank 0 leaves while the others go on."""
     if code.world_size == 1:
         return
-    finder = CollectiveFinder(code)
+    finder = finder_of(code)
     yield from _left_by_one(finder)
     yield from _exited_by_one(finder)
 

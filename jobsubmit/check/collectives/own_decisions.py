@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.branches import after
-from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.collectives.calls import CollectiveFinder, finder_of
 from jobsubmit.check.collectives.loops import loop_and_tests, synchronizes
 from jobsubmit.check.collectives.own_figures import is_own_figure
 from jobsubmit.check.collectives.rank_conditions import (
@@ -33,7 +33,7 @@ def check_own_decisions(code: Code) -> Iterator[Finding]:
     """Yield a warning for a step or a loop that each rank leaves by what only it knows."""
     if code.world_size == 1:
         return
-    finder = CollectiveFinder(code)
+    finder = finder_of(code)
     yield from _skipped_by_some(finder)
     yield from _left_by_clock(finder)
     yield from _stopped_by_own_figure(finder)
@@ -169,7 +169,7 @@ def _stopped_by_own_figure(finder: CollectiveFinder) -> Iterator[Finding]:
 def _stopped_by_own_counter(finder: CollectiveFinder) -> Iterator[Finding]:
     """Yield a warning where a loop ends after some results that are no better, and each rank counts those of its own.
 
-    `if loss < best: bad = 0 else: bad += 1`, and then `if bad >= patience: break`.
+    `if loss < best: bad = 0 else: bad += 1`, and then `if bad >= 5: break`.
     """
     for module, node in finder.code.program.of(ast.If):
         loop = _loop_left_by(node, module)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.branches import after, leaves, leaves_at_last
-from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
+from jobsubmit.check.collectives.calls import finder_of, has_counterpart
 from jobsubmit.check.collectives.rank_conditions import (
     is_for_main_process_only,
     zero_side,
@@ -20,7 +20,7 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
     """Yield a warning for each collective that only rank 0 reaches."""
     if code.world_size == 1:
         return
-    finder = CollectiveFinder(code)
+    finder = finder_of(code)
     seen: set[ast.AST] = set()
     for module, body, others, scope in _branches(code):
         found = next(finder.collectives(body, module), None)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.collectives.calls import CollectiveFinder, finder_of
 from jobsubmit.check.collectives.own_figures import is_own_figure
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, is_in_branch_of_zero
 from jobsubmit.check.origins import origins
@@ -22,7 +22,7 @@ def check_reduced(code: Code) -> Iterator[Finding]:
     """Yield a warning for a learning rate that each rank lowers by a figure which only one of them has."""
     if not code.is_parallel or "ReduceLROnPlateau" not in code.names or _HANDED_ON & code.names:
         return
-    finder = CollectiveFinder(code)
+    finder = finder_of(code)
     for module, call, _ in code.reached.calls:
         is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step" and call.args
         if is_step and is_in_branch_of_zero(code, call, module) and _is_plateau(code, call, module):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.branches import after, leaves, leaves_at_last
-from jobsubmit.check.collectives.calls import Collective, CollectiveFinder, has_counterpart
+from jobsubmit.check.collectives.calls import Collective, CollectiveFinder, finder_of, has_counterpart
 from jobsubmit.check.collectives.rank_conditions import (
     mentions_rank,
     zero_side,
@@ -23,7 +23,7 @@ def check_some_ranks(code: Code) -> Iterator[Finding]:
     """Yield a warning for a collective that only some ranks reach, or that each reaches in an order of its own."""
     if code.world_size == 1:
         return
-    finder = CollectiveFinder(code)
+    finder = finder_of(code)
     yield from _reached_by_some(finder)
     yield from _in_order_of_a_set(finder)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from jobsubmit.check.code import LOADERS, Code
-from jobsubmit.check.collectives.calls import BARRIERS, CollectiveFinder
+from jobsubmit.check.collectives.calls import BARRIERS, CollectiveFinder, finder_of
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, given_for
@@ -56,7 +56,7 @@ def _not_combined(code: Code) -> Iterator[Finding]:
     """Yield a warning for a function that tests on a part of the data in each process, and whose results stay apart."""
     if code.program.imports("torchmetrics"):
         return
-    finder = CollectiveFinder(code)
+    finder = finder_of(code)
     for module, call, _ in code.reached.calls:
         found = code.program.called(call, module)
         function = found[1] if found is not None else None

@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_of, given_for, hides_arguments
-from jobsubmit.check.program.module import Function, Module, class_around, is_generator, is_of_self, spelled
+from jobsubmit.check.program.module import (
+    Function,
+    Module,
+    class_around,
+    is_generator,
+    is_of_class,
+    is_of_self,
+    spelled,
+)
 from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import assigned_to, is_executed, own_returns, parameters
@@ -158,8 +166,7 @@ def value_of_parameter(values: Values, name: str, function: Function, module: Mo
     if not calls and (spawned := given_by_spawn(values, name, function, module)) is not None:
         return values.of(spawned[1], spawned[0])
     is_known = module.definitions.get(function.name) is function or is_maker
-    if isinstance(owner, ast.ClassDef) and _is_of_class(function):
-        calls = values.program.calls_of.get(f"{module.name}.{owner.name}.{function.name}", ())
+    if isinstance(owner, ast.ClassDef) and is_of_class(function):
         is_known = len(values.program.attribute_loads.get(function.name, ())) == 1
     if not 0 < len(calls) <= _MOST_CALLERS or not is_known:
         return UNKNOWN
@@ -215,7 +222,3 @@ def _is_click_command(function: Function) -> bool:
     """Return whether click calls a function with the values of its options."""
     decorators = [spelled(one.func) for one in function.decorator_list if isinstance(one, ast.Call)]
     return "click.command" in decorators
-
-
-def _is_of_class(function: Function) -> bool:
-    return any(spelled(one) in ("classmethod", "staticmethod") for one in function.decorator_list)

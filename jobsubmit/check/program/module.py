@@ -81,8 +81,8 @@ class Module:
             return f"{self.name}.{function.name}"
         if function.name == "__init__":
             return f"{self.name}.{owner.name}"
-        is_of_class = any(spelled(one) in ("classmethod", "staticmethod") for one in function.decorator_list)
-        return f"{self.name}.{owner.name}.{function.name}" if is_of_class else f"{self.name}.{function.name}"
+        within = f"{owner.name}." if is_of_class(function) else ""
+        return f"{self.name}.{within}{function.name}"
 
     @cached_property
     def stores(self) -> Mapping[tuple[ast.AST, str], Sequence[ast.Name]]:
@@ -220,6 +220,11 @@ def origin(node: ast.ImportFrom, module: Module) -> str:
 def is_of_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
     """Return whether a node is `self.name`."""
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def is_of_class(function: Function) -> bool:
+    """Return whether a method is called by the name of its class: `Trainer.run()`."""
+    return any(spelled(one) in ("classmethod", "staticmethod") for one in function.decorator_list)
 
 
 @lru_cache(maxsize=10_000)

@@ -152,11 +152,6 @@ class Program:
         )
 
     @cached_property
-    def filled(self) -> frozenset[str]:
-        """Return the variables whose containers are changed after they were made."""
-        return frozenset(self.changes)
-
-    @cached_property
     def changes(self) -> Mapping[str, Sequence[tuple[Module, ast.AST]]]:
         """Return what changes containers after they were made, by the names of their variables and fields."""
         found: dict[str, list[tuple[Module, ast.AST]]] = {}

@@ -186,7 +186,7 @@ def _is_written(node: ast.AST, search: Search, module: Module) -> bool:
     if isinstance(parent, ast.Subscript):
         return not isinstance(parent.ctx, ast.Load)
     if isinstance(parent, ast.Assign):  # another name for it
-        return any(spelled(target).rpartition(".")[2] in search.program.filled for target in parent.targets)
+        return any(spelled(target).rpartition(".")[2] in search.program.changes for target in parent.targets)
     return isinstance(parent, ast.Attribute) and parent.attr in ("update", "setdefault", "pop", "clear")
 
 
