@@ -21,7 +21,7 @@ _MOST = 200  # entries; the oldest go first
 
 
 def cache_key(plan: LaunchPlan, bundle: Bundle, python: str) -> str:
-    """Return a digest of all that findings depend on: plan, code, Python, and the checks themselves."""
+    """Return a digest of all that findings depend on: plan, code, Python, GPUs, and the checks themselves."""
     own = Path(__file__).parent
     stamps = sorted(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in own.rglob("*.py"))
     parts = [
@@ -32,6 +32,8 @@ def cache_key(plan: LaunchPlan, bundle: Bundle, python: str) -> str:
         bundle.digest,
         repr(bundle.left_out),
         *_packages(python),
+        str(plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)),
+        plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node),
     ]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
 

@@ -321,7 +321,10 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], options_of_node: frozenset
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN
-    return Facts(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank, options_of_node)
+    why_no_gpus = plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node)
+    return Facts(
+        plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank, options_of_node, why_no_gpus
+    )
 
 
 def _ranks(plan: LaunchPlan) -> dict[str, Any]:

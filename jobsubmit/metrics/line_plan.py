@@ -37,7 +37,7 @@ _NO_PROGRESS = re.compile(
     r"|optimizer|参数|正在|保存|加载)\b",
     re.IGNORECASE,
 )
-_EXCEPTION = re.compile(r"\s*[\w.]*(?:Error|Exception|Warning): ")
+_EXCEPTION = re.compile(r"\s*(?:[\w.]*(?:Error|Exception|Warning): |\S+\.cuh?:$)")  # or an assertion of a GPU kernel
 _SAVED = re.compile(
     r"::test_|saving model|better model found|Namespace\(|"
     r"Arguments\(|\b(?:saved|saving|loaded|loading|best)\s(?:\w+\s)?checkpoint|\bresum(?:e|ed|ing)\b"

@@ -62,6 +62,10 @@ class BackendSpec(FrozenModel):
         """Return how many GPUs each node of a job has, or None where only the platform knows."""
         return None
 
+    def why_no_gpus(self, nodes: int, nproc_per_node: int | None) -> str:
+        """Return why the nodes get no GPUs although there are some; empty if there are none, or if they get some."""
+        return ""
+
     def missing_gpu_request(self) -> str:
         """Return the field that would request GPUs, where a job gets none without it; empty if nothing is missing."""
         return ""

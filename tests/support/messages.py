@@ -135,7 +135,7 @@ def _texts_below(node: ast.AST, file: str, is_help: bool) -> Iterator[Text]:
         if called == "counted" and (noun := _string(node.args[1])):
             yield Text(f"{{number}} {noun}", f"{{number}} {noun}s", f"{file}:{node.lineno}", is_help)
         is_help = is_help or called in _HELP_CALLS
-        if called == "_Row":  # of the table of failures: a pattern, its meaning and a hint
+        if called == "KnownFailure":  # a pattern, its meaning and a hint
             for argument in node.args[1:]:
                 yield from _texts_below(argument, file, is_help)
             return

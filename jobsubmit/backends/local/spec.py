@@ -35,3 +35,10 @@ class LocalBackendSpec(BackendSpec):
     def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:
         """Return each node's share of this machine's GPUs (see BackendSpec)."""
         return len(share_gpus(find_gpus(os.environ), nodes, nproc_per_node)[0])
+
+    def why_no_gpus(self, nodes: int, nproc_per_node: int | None) -> str:
+        """Return how many GPUs the processes need and this machine has, if it has too few (see BackendSpec)."""
+        found = len(find_gpus(os.environ))
+        if not found or self.gpus_of_node(nodes, nproc_per_node):
+            return ""
+        return f"the job needs {nodes * (nproc_per_node or 1)} GPUs, and this machine has {found}"

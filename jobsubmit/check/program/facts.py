@@ -16,6 +16,7 @@ class Facts:
 
     `environment` maps a variable to its value, to UNKNOWN where that is not known, to Several where it differs, and to
     None where it is not set; `argv` are the words after the boot file. `gpus` is per node, None if it is not known.
+    `why_no_gpus` says why that is 0 where the nodes have GPUs that the job does not get.
     `rank` is that of a process among all; `options_of_node` are options that a command gives the number of the node.
     """
 
@@ -27,6 +28,12 @@ class Facts:
     argv: tuple[str, ...]
     rank: Any = UNKNOWN
     options_of_node: frozenset[str] = frozenset()
+    why_no_gpus: str = ""
+
+    @property
+    def no_gpus(self) -> str:
+        """Return what a message says where the nodes have no GPUs."""
+        return f"the nodes get none: {self.why_no_gpus}" if self.why_no_gpus else "these nodes have none"
 
     @property
     def has_launcher(self) -> bool:

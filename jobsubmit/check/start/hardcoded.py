@@ -86,7 +86,7 @@ def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
         hint = f"if it is an argument of the script, set {node.id}: gloo in `hyperparameters`; otherwise {hint}"
     if code.facts.gpus == 0 and str(backend).lower() == "nccl":
         yield Finding(
-            level, "nccl-on-cpu", module.where(call), "backend nccl needs GPUs, but these nodes have none", hint
+            level, "nccl-on-cpu", module.where(call), f"backend nccl needs GPUs, but {code.facts.no_gpus}", hint
         )
 
 

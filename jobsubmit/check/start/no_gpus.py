@@ -17,6 +17,14 @@ _NEEDS_GPU = frozenset(
     f"torch.cuda.{name}"
     for name in ("set_device", "synchronize", "current_device", "get_device_name", "get_device_properties")
 )
+_OTHER_NODES = (
+    "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
+    "GPUs in `backend`, or put it under `if torch.cuda.is_available():`"
+)
+_FEWER = (
+    "on the local backend the nodes are this machine: start fewer processes (--nodes 1, resources.nproc_per_node), or "
+    "add --backend to check the job for other nodes"
+)
 _USE_CPU = "ACCELERATE_USE_CPU"
 _HF_PARSER = "transformers.HfArgumentParser"
 _ON_CPU = frozenset(["use_cpu", "no_cuda", _USE_CPU])
@@ -46,9 +54,8 @@ def without_gpus(code: Code) -> Iterator[Finding]:
                 "error" if is_sure else "warning",
                 "cuda-on-cpu",
                 module.where(call),
-                f"{used} needs a GPU, but these nodes have none",
-                "on the local backend the nodes are this machine: add --backend to check the job for another one; else "
-                "request GPUs in `backend`, or put it under `if torch.cuda.is_available():`",
+                f"{used} needs a GPU, but {code.facts.no_gpus}",
+                _FEWER if code.facts.why_no_gpus else _OTHER_NODES,
             )
             return
 

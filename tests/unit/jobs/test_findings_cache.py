@@ -37,6 +37,28 @@ def test_what_was_found_is_found_again_without_reading(
         examine(job, settings)
 
 
+def test_findings_are_those_of_the_gpus_that_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import torch\nimport torch.distributed as dist\ndist.init_process_group()\ntorch.cuda.set_device(0)\n"
+    (tmp_path / "train.py").write_text(code)
+    two_nodes = {"nodes": 2, "nproc_per_node": 1}
+    job = load_mapping(
+        {"name": "a", "mode": "torchrun", "boot_file": "train.py", "code_dir": str(tmp_path), "resources": two_nodes}
+    )
+    settings = load_settings()
+    said = {}
+    for gpus in ("", "0", "0,1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+        examined = examine(job, settings)
+        remember_findings(examined, settings)
+        said[gpus] = [finding.text for finding in examined.findings if finding.check == "cuda-on-cpu"]
+    needs = "torch.cuda.set_device() needs a GPU, but"
+    assert said == {
+        "": [f"{needs} these nodes have none"],
+        "0": [f"{needs} the nodes get none: the job needs 2 GPUs, and this machine has 1"],
+        "0,1": [],
+    }
+
+
 def test_a_damaged_entry_counts_as_none(tmp_path: Path) -> None:
     (tmp_path / "findings").mkdir()
     for text in ("", "{", '[{"level": 1}]', "[" * 100_000):

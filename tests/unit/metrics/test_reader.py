@@ -42,6 +42,13 @@ def test_a_title_gives_the_next_line_the_step_above_it() -> None:
     assert f1.points == [Point(3.0, None, 2, 0.1)]
 
 
+def test_failed_assertions_of_a_gpu_kernel_are_no_series() -> None:
+    text = (
+        "/pytorch/aten/src/ATen/native/cuda/Loss.cu:90: operator(): block: [0,0,0], thread: [{},0,0] Assertion `x >= 0`"
+    )
+    assert not values(read(*(text.format(thread) for thread in range(3))))
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -1,0 +1,29 @@
+"""Failures of files that the code reads or writes."""
+
+from __future__ import annotations
+
+from jobsubmit.backends.shared.known_failures.known_failure import KnownFailure
+
+ROWS = (
+    KnownFailure(
+        r"FileNotFoundError: [^\n]*?['\"]([^'\"\n]+)['\"]",
+        "the file {0}, or its folder, is not on the node",
+        "if the code writes the file, create its folder first: os.makedirs(FOLDER, exist_ok=True); if it reads the "
+        "file, put it into the code directory, where relative paths start, or name its folder in `inputs`",
+    ),
+    KnownFailure(
+        r"FileExistsError: [^\n]*?['\"]([^'\"\n]+)['\"]",
+        "{0} exists already: perhaps another process made it",
+        "call os.makedirs(FOLDER, exist_ok=True), or let only rank 0 make it",
+    ),
+    KnownFailure(
+        r"PermissionError: [^\n]*?['\"]([^'\"\n]+)['\"]",
+        "the process may not use {0}",
+        "check on the node who owns it (ls -ld), or write to a folder of the job: outputs",
+    ),
+    KnownFailure(
+        r"Read-only file system",
+        "the code writes to a file system that is read-only on the node",
+        "write to a folder of the job: outputs",
+    ),
+)

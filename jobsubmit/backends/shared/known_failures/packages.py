@@ -1,0 +1,61 @@
+"""Failures of what is installed on the nodes."""
+
+from __future__ import annotations
+
+from jobsubmit.backends.shared.known_failures.known_failure import KnownFailure
+
+ROWS = (
+    KnownFailure(
+        r"jobsubmit: the setup ended with exit code (\d+)",
+        "the job's `setup` failed with exit code {0}, before the training started",
+        "see its output above; to try it, run in the code directory: bash -e -o pipefail -c 'LINES'",
+    ),
+    KnownFailure(
+        r"jobsubmit: the packages could not be installed",
+        "a package of the job's `requirements` could not be installed on the node",
+        "see the output of pip for which one; correct its name or version, or check that the node reaches the package "
+        "index",
+    ),
+    KnownFailure(
+        r"No module named '([^']+)'",
+        "the module {0} was not found on the node",
+        "add it to the file that `requirements` names, or install it for the Python of the nodes; a module of your own "
+        "must be in code_dir: `jobsubmit bundle --list` shows what is uploaded",
+    ),
+    KnownFailure(
+        r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'",
+        "the module {1} has no {0}",
+        "correct the name, or install a version of the module that has it; if the module is your own, check for a "
+        "circular import",
+    ),
+    KnownFailure(
+        r"undefined symbol: ",
+        "a compiled package does not fit the installed torch",
+        "install a build of the package for this version of torch, or build it again on the nodes",
+    ),
+    KnownFailure(
+        r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file",
+        "the library {0} is not installed on the node",
+        "install it in the image or in `setup`; instead of opencv-python, opencv-python-headless needs no libGL",
+    ),
+    KnownFailure(
+        r"numpy\.dtype size changed|compiled using NumPy 1\.x cannot be run|_ARRAY_API not found",
+        "a package was built for another version of NumPy",
+        "install a newer build of the package, or an older NumPy (numpy<2)",
+    ),
+    KnownFailure(
+        r"module 'numpy' has no attribute '(float|int|bool|object|str)'",
+        "the code uses np.{0}, which NumPy 1.24 removed",
+        "write the type of Python instead, or install numpy<1.24",
+    ),
+    KnownFailure(
+        r"CUDA_HOME environment variable is not set",
+        "an extension is built on the node, which has no CUDA compiler",
+        "use an image with the CUDA toolkit (nvcc), or install the package already built",
+    ),
+    KnownFailure(
+        r"Failed to find C compiler|InductorError: FileNotFoundError|No working C\+\+ compiler found",
+        "torch.compile needs a C compiler, and the node has none",
+        'install gcc in the image; to train without torch.compile, set env: {TORCHDYNAMO_DISABLE: "1"}',
+    ),
+)
