@@ -320,7 +320,8 @@ class Evidence(TypedDict, total=False):
 class Failure(TypedDict):
     """The process that failed first. `last_lines` are those of `quoted`; `words` are more of them, to diagnose it.
 
-    `victims` are the ranks that failed as a result, `alike` those that failed by themselves in the same way.
+    `victims` are the ranks that failed as a result, `alike` those that failed by themselves in the same way. `fault` is
+    the fault that the user asked for, if it sent the signal.
     """
 
     node: int
@@ -333,6 +334,7 @@ class Failure(TypedDict):
     words: NotRequired[list[str]]
     victims: NotRequired[list[int]]
     alike: NotRequired[list[int]]
+    fault: NotRequired[str]
     evidence: NotRequired[Evidence]
 
 

@@ -13,7 +13,8 @@ from jobsubmit.common.file_reading import changed_error
 
 NOT_REGULAR = "not a regular file"
 DANGLING = "a broken link"
-OWN = "jobsubmit writes to this folder (store, state, outputs, checkpoint_dir), or it is the job file"
+OWN_FOLDER = "jobsubmit writes to this folder: store, state, outputs or checkpoint_dir"
+OWN_FILE = "a file of jobsubmit: the job file or its schema"
 
 Stamp: TypeAlias = str
 # Path → itself, stamp and digest.
@@ -76,7 +77,7 @@ class Bundle(NamedTuple):
 
 def find_left_out(left_out: Iterable[LeftOut], path: str) -> LeftOut | None:
     """Return what leaves out a path: its own entry, or that of a folder above it."""
-    places = {path, *(path[: end.start() + 1] for end in re.finditer("/", path))}
+    places = {path, f"{path}/", *(path[: end.start() + 1] for end in re.finditer("/", path))}
     return next((left for left in left_out if left.path in places), None)
 
 

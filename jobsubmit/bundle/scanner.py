@@ -26,7 +26,8 @@ from jobsubmit.bundle.ignore import (
 from jobsubmit.bundle.model import (
     DANGLING,
     NOT_REGULAR,
-    OWN,
+    OWN_FILE,
+    OWN_FOLDER,
     Bundle,
     BundleFile,
     Known,
@@ -138,7 +139,7 @@ class _Scanner:
         entries = _entries(folder)
         names = {entry.name for entry in entries}
         if folder.prefix and self.ignore and (reason := self._not_code(folder, names)):
-            if reason == OWN or folder.prefix.rstrip("/") not in self.tracked:
+            if reason == OWN_FOLDER or folder.prefix.rstrip("/") not in self.tracked:
                 self.left_out.append(LeftOut(folder.prefix, reason))
                 return []
             folder = folder._replace(ignored=folder.ignored or Ignored(reason))
@@ -158,12 +159,12 @@ class _Scanner:
             is_dir = not is_dangling and entry.is_dir()
         except OSError as error:
             raise BundleError(f"{path} cannot be read: {error}", "remove it, make it readable or ignore it") from error
+        if self.ignore and self._is_own_file(entry):
+            self._leave_out(path, OWN_FILE, is_dir=is_dir)
+            return None
         ignored = _ignored(path, folder.rules, folder.ignored, is_dir=is_dir) if self.ignore else None
         if ignored and self._is_out(path, ignored, folder.rules, is_dir=is_dir):
             self._leave_out(path, ignored.reason, ignored.rule, is_dir=is_dir)
-            return None
-        if self.ignore and self._is_own_file(entry):
-            self._leave_out(path, OWN, is_dir=is_dir)
             return None
         _require_utf8(path)
         if is_dangling:
@@ -198,7 +199,7 @@ class _Scanner:
 
     def _not_code(self, folder: _Folder, names: set[str]) -> str:
         if folder.real in self.own:
-            return OWN
+            return OWN_FOLDER
         return "a virtual environment" if "pyvenv.cfg" in names else ""
 
     def _refuse_link_out(self, entry: os.DirEntry[str], path: str) -> None:

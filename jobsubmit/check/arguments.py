@@ -208,7 +208,7 @@ def _remedy(line: CommandLine, name: str, mode: Start) -> str:
     if any(option.is_positional and bare in option.names for option in line.options):
         return f"{bare} is a positional argument, without `--`; {_place_of_words(mode)}"
     if of := next((command for command, own in line.commands.items() if own.option(name)), None):
-        return f"give it in `args`, after the command {of} that accepts it"
+        return f"{of} accepts it: give it after this word; {_place_of_words(mode)}"
     if meant := _similar(line, name):
         return f"use {meant}, or declare {name}"
     names = [own for option in line.options for own in option.names if own.startswith("-")]

@@ -15,15 +15,25 @@ def check_overrides(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
     composed = code.values.composed
     if composed is None or code.line.kind != "hydra":
         return
-    for word in words:
-        if word.text.startswith("--") and not FLAGS.match(word.text):
-            yield Finding(
-                "error",
-                "argument-unknown",
-                word.field,
-                f"Hydra does not accept {word.name}: it takes NAME=VALUE, without dashes",
-                f"give it in `args`: [{word.text.removeprefix('--')}]",
-            )
+    refused = [word for word in words if word.text.startswith("--") and not FLAGS.match(word.text)]
+    if code.facts.mode == "spawn" and refused:
+        names = ", ".join(word.name for word in refused)
+        yield Finding(
+            "error",
+            "argument-unknown",
+            code.program.boot.path,
+            f"Hydra takes NAME=VALUE, without dashes: it does not accept {names}, which mode spawn passes",
+            "use mode: torchrun with `args`, or a `command:` of your own",
+        )
+        return
+    for word in refused:
+        yield Finding(
+            "error",
+            "argument-unknown",
+            word.field,
+            f"Hydra does not accept {word.name}: it takes NAME=VALUE, without dashes",
+            f"give it in `args`: [{word.text.removeprefix('--')}]",
+        )
     if not composed.is_complete:
         return
     fields = {word.text: word.field for word in words}

@@ -46,7 +46,7 @@ def bundle(
     if out.json:
         out.document(_document(found, files if list_ else files[:top], wrong))
     else:
-        _show(found, files if list_ else files[:top], is_whole=list_)
+        _show(found, files, None if list_ else top)
     if wrong:
         if not out.json:
             raise prepare.check_error(wrong)
@@ -72,20 +72,20 @@ def _place(finding: Finding) -> dict[str, str]:
     return {"where": finding.where, "text": finding.text}
 
 
-def _show(found: Bundle, files: Sequence[BundleFile], *, is_whole: bool) -> None:
+def _show(found: Bundle, files: Sequence[BundleFile], most: int | None) -> None:
+    """Show a bundle, with at most so many files, and paths that are left out."""
     out.data(f"{found.root}: {counted(len(found.files), 'file')}, {counted(found.size, 'byte')}")
     out.data(f"digest {found.digest}")
     if found.revision:
-        _show_revision(found.revision, is_whole=is_whole)
-    for file in files:
+        _show_revision(found.revision, is_whole=most is None)
+    for file in files[:most]:
         out.data(f"{file.size:>15,}  {printable(file.path)}")
-    if len(files) < len(found.files):
-        out.data(f"{'':>15}  and {len(found.files) - len(files):,} smaller ones; --list shows all")
-    left_out = found.left_out if is_whole else found.left_out[: len(files)]
-    for left in left_out:
+    if more := len(files[most:]) if most else 0:
+        out.data(f"{'':>15}  and {more:,} smaller ones; --list shows all")
+    for left in found.left_out[:most]:
         out.data(f"left out: {printable(left.path)} ({left.reason})")
-    if len(left_out) < len(found.left_out):
-        out.data(f"left out: {len(found.left_out) - len(left_out):,} more; --list shows all")
+    if more := len(found.left_out[most:]) if most else 0:
+        out.data(f"left out: {more:,} more; --list shows all")
 
 
 def _show_revision(revision: Revision, *, is_whole: bool) -> None:

@@ -26,6 +26,7 @@ _SHOWN = 50
 _WATCH_SECONDS = 1.0
 _COLUMNS = ("id", "state", "step", ">loss", ">ETA", "mode", "nodes", "backend")
 _DROPPED = ("ETA", "loss", "step")  # in this order, on a narrow terminal
+_NARROWEST = 12  # for ids
 _GAP = 2  # between two columns of a table
 States: TypeAlias = Annotated[
     list[State] | None,
@@ -104,7 +105,7 @@ def _plain(jobs: list[Summary], settings: Settings) -> str:
 
 
 def _table(jobs: list[Summary], settings: Settings) -> Any:
-    """Return the table for a terminal; ids are never cut, and a narrow one has fewer columns."""
+    """Return the table for a terminal; a narrow one has fewer columns, and ids that are too long have two lines."""
     from jobsubmit.cli.formatting import state_text
 
     now, shown = time.time(), readable(jobs)
@@ -117,10 +118,14 @@ def _table(jobs: list[Summary], settings: Settings) -> Any:
             place = [head.lstrip(">") for head in heads].index(name)
             for row in (heads, *rows):
                 del row[place]
+    rest = _width(heads[1:], [row[1:] for row in rows]) + _GAP
     for row, job in zip(rows, shown, strict=True):
         row[1] = state_text(job.state, job.reason)
     found = table(heads, rows)
-    found.columns[0].no_wrap, found.columns[0].min_width = True, max((len(job.id) for job in jobs), default=0)
+    for column in found.columns[1:]:
+        column.no_wrap = True
+    found.columns[0].overflow = "fold"
+    found.columns[0].max_width = max(_NARROWEST, out.stdout.width - rest)
     return found
 
 

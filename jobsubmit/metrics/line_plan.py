@@ -55,6 +55,7 @@ _SENTENCE = re.compile(
     r"|improved|reached|reducing|reduced|diverged|detected)(?:_|$)"
 )
 _JSON_LINE = re.compile(r"\s*\"[^\"]+\":\s*\"?$")  # of a document over several lines
+_PROCESS = re.compile(r"(?:^|\W)(?:rank|gpu|node|worker|process|replica|host)$", re.IGNORECASE)  # `rank 1/8`
 _WORD = re.compile(r"[^\W\d_][\w/]{0,11}")
 _NO_NAME = re.compile(
     r"took|in|after|at|best|saved|to|from|and|patience|rank|gpu|by|of|than|over|cost|used|number|model|fold|run|worker|avg|stalled|times|last|[kmgt]i?b|ms|it|耗时|共|第"
@@ -318,6 +319,9 @@ class _Planner:
         self.taken.add(place + 1)
         key, _ = self._key(place)
         before = self.template[place].rstrip()
+        if _PROCESS.search(key):
+            self.taken.add(place)
+            return
         if key and (words.is_epoch(key) or words.ends_in_epoch(key)):
             self._count("epoch", place)
             if self.found["epoch"] == place:

@@ -79,5 +79,6 @@ def require_fit(faults: Sequence[Fault], nodes: int, nproc: int | None) -> None:
     for fault in faults:
         most = nodes if fault.target == "node" else nodes * nproc if nproc else None
         if most is not None and fault.number >= most:
-            text = f"--fault {fault.text!r}: the job has only {fault.target} 0 to {fault.target} {most - 1}"
+            last = f" to {fault.target} {most - 1}" if most > 1 else ""
+            text = f"--fault {fault.text!r}: the job has only {fault.target} 0{last}"
             raise UsageError(text, "use a lower number")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -291,11 +292,11 @@ def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
     if not parents:
         owners = [mode for mode, spec in SPECS.items() if name in spec.model_fields]
         if owners and model in SPECS.values():
-            *others, last = owners
-            if others:
-                named = ", ".join(others)
-                return f"is a field of the modes {named} and {last} only: remove it, or change `mode`"
-            return f"is a field of mode {last} only: remove it, or change `mode`"
+            modes = [mode for mode in owners if mode != "command"]
+            *others, last = modes
+            named = f"modes {', '.join(others)} and {last}" if others else f"mode {last}"
+            instead = ", or use `command` instead of `boot_file`" if "command" in owners else ""
+            return f"is a field of the {named} only: remove it, or change `mode`{instead}"
         if name in ResourcesSpec.model_fields and model in SPECS.values():
             return f"is not a field here; did you mean `resources.{name}`?"
     if name in _GPU_NAMES and model in SPECS.values() and parents in ([], ["resources"]):
@@ -355,7 +356,7 @@ def _resolve_paths(spec: JobSpec, directory: Path) -> JobSpec:
     if spec.checkpoint_dir is not None:
         changes["checkpoint_dir"] = _at(spec.checkpoint_dir, directory)
     if paths := _paths_of(spec.backend):
-        absolute = {name: _resolved(path, directory) for name, path in paths.items()}
+        absolute = {name: os.path.abspath(directory / Path(path).expanduser()) for name, path in paths.items()}
         changes["backend"] = spec.backend.model_copy(update=absolute)
     changes["inputs"] = tuple(_at(data, directory) for data in spec.inputs)
     changes["outputs"] = tuple(_at(data, directory) for data in spec.outputs)

@@ -16,9 +16,10 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# What follows the words of the first group says how many there will be, not how many there were.
+# What follows the words of the first group says how many there will be, not how many there were; so do the steps after
+# a batch size, in the line that many copy: `Epoch 0 | Batchsize: 32 | Steps: 64`.
 _STEP = re.compile(
-    rb"(?:\b(total|max|num|n|warmup|optimization|accumulation|per|every)[\s_.-]+|\b|_)"
+    rb"(?:\b(total|max|num|n|warmup|optimization|accumulation|per|every)[\s_.-]+|(\bbatch.?size\W{1,3}\d+)\W{1,3}|\b|_)"
     rb"(steps(?=\s*:)|step|iter(?:ation)?|epoch)\W{1,3}(\d{1,12})\b",
     re.IGNORECASE,
 )
@@ -36,8 +37,8 @@ class BadLoss:
 
 def _numbers(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield the place of a word in _WORDS and its number."""
-    for limit, word, number in _STEP.findall(data):
-        if not limit:
+    for limit, batch_size, word, number in _STEP.findall(data):
+        if not limit and not batch_size:
             yield _WORDS.index(word[:1].lower()), int(number)
 
 

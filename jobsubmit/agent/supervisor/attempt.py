@@ -140,6 +140,7 @@ class Attempt:
         if self.job.is_command and all(node.leader is not None for node in self.nodes):
             has_started = True
             phases.start("first_output")
+            self.ready_since = self.ready_since or time.monotonic()
         if has_started and self.job.status["state"] != "RUNNING":
             self.job.write_status(state="RUNNING", message="")
         if len(self.table.ranks) >= expected and phases.end("rendezvous"):
@@ -199,9 +200,9 @@ class Attempt:
             self.job.write_status()
 
     def _strike(self) -> None:
-        for fault in self.faults.due(self.progress.last, self.ready_since):
+        running = self.table.running()
+        for fault in self.faults.due(self.progress.last, self.ready_since, self.table.ranks):
             leader = self.nodes[fault["number"]].leader if fault["target"] == "node" else None
-            running = self.table.running()
             if self.faults.strike(fault, leader.pid if leader else None, running):
                 self.struck.append({"text": fault["text"], "t": time.time()})
             else:
@@ -334,6 +335,8 @@ class Attempt:
             reason = "NODE_FAILED"
         if first.code == -signal.SIGKILL and self.memory.has_struck():
             reason, failure["message"] = "OOM", failure["message"] + ", sent by the kernel because memory was full"
+        if first.code < 0 and self.struck and reason != "OOM":
+            failure["fault"] = self.struck[-1]["text"]
         failure["message"] += self._describe_wait(first.rank)
         return Outcome("FAILED", reason, failure["message"], failure)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from .. import events, processes
 from ..protocol import Fault
@@ -29,11 +29,16 @@ class Faults:
                 return float(fault["by"])
         return 0.0
 
-    def due(self, step: int | None, ready_since: float | None) -> list[Fault]:
-        """Return the kills that are due; `ready_since` is when all ranks had started (monotonic)."""
+    def due(self, step: int | None, ready_since: float | None, ranks: Container[int]) -> list[Fault]:
+        """Return the kills that are due: `ready_since` is when all ranks had started, or all commands (monotonic).
+
+        `ranks` are those that have started: those of a command may come later.
+        """
         found = []
         for fault in list(self.waiting):
             if fault["action"] != "kill" or ready_since is None:
+                continue
+            if fault["target"] == "rank" and fault["number"] not in ranks:
                 continue
             if fault["at_step"] is not None:
                 has_come = step is not None and step >= fault["at_step"]

@@ -111,8 +111,7 @@ class Supervisor:
         mode, ranks = self.job.request["mode"], self.attempt.table.ranks.values() if self.attempt else ()
         if mode == "spawn" and not self.job.node_of_rank:
             self.job.add_note(_NO_RANKS)
-        several = self.job.request["nodes"] * self.job.environments.nproc > 1
-        if mode in ("launch", "torchrun") and several and ranks and not any(rank.has_joined for rank in ranks):
+        if mode != "spawn" and len(ranks) > 1 and not any(rank.has_joined for rank in ranks):
             self.job.add_note(_NOT_JOINED)
 
     def _without_outputs(self, outcome: Outcome) -> Outcome:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jobsubmit.agent import protocol
 from jobsubmit.agent.timing import recorder
 from jobsubmit.backends.models import Failure, JobPhase, JobStatus, Recovery, State
-from jobsubmit.backends.shared.failure_hints import diagnose
+from jobsubmit.backends.shared.failure_hints import Diagnosis, diagnose
 
 if TYPE_CHECKING:
     from jobsubmit.agent.protocol import Event, NodeStatus
@@ -67,6 +67,8 @@ def parse_steps(events: Iterable[Event]) -> tuple[JobPhase, ...]:
 def _parse_failure(failure: protocol.Failure, reason: str) -> Failure:
     """Return the first failure, explained by its own last lines: those of others may be about something else."""
     known = diagnose(failure.get("words", ()), signal=failure["signal"], reason=reason)
+    if fault := failure.get("fault"):
+        known = Diagnosis("jobsubmit sent this signal on purpose", f"you asked for it: --fault '{fault}'")
     return Failure(
         node=failure["node"],
         rank=failure["rank"],

@@ -188,6 +188,7 @@ def test_steps_are_read_from_what_ranks_write(tmp_path: Path) -> None:
         ("epoch 9 step 4\nepoch 10\n", 4),
         ("  Total optimization steps: 500\n  Num Epochs = 3\nmax_steps: 90\nwarmup steps: 5\n", None),
         ("epochs 10, iterations 500", None),
+        ("[GPU0] Epoch 3 | Batchsize: 32 | Steps: 64", 3),
     ],
 )
 def test_steps_have_other_names_too(text: str, last: int | None, tmp_path: Path) -> None:

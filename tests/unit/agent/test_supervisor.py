@@ -191,7 +191,8 @@ def request(**fields: Any) -> AgentRequest:
     resources = {"nodes": NODES, "nproc_per_node": NPROC}
     given = {"name": "j", "mode": "torchrun", "boot_file": "t.py", "code_dir": "/code", "resources": resources}
     settings = load_settings()
-    found = build_plan(load_mapping({**given, **fields}).spec, settings)
+    wanted = {name: value for name, value in {**given, **fields}.items() if value is not None}
+    found = build_plan(load_mapping(wanted).spec, settings)
     code = CodeRef("file:///x/code.tar.gz", "x/code.tar.gz", "archive", "code", "d" * 64)
     document = open_backend("local", settings).request(found, render(found), code, "j-1").documents[LOCAL_REQUEST]
     found_request: AgentRequest = json.loads(document)
@@ -518,6 +519,29 @@ def test_a_fault_strikes_at_its_step_and_is_named_with_the_restart(world: Callab
     assert found.clock.began + 4 <= status["restarts"][0]["fault"]["t"] < found.clock.began + 4.2
 
 
+def test_a_fault_is_named_where_the_job_ends_with_it(world: Callable[..., World]) -> None:
+    found = world()
+    found.supervisor.faults.waiting = [fault("kill rank 3 at step 4", at_step=4)]
+    found.attempt(
+        (1.0, found.begin()), (4.0, found.say(0, "step 4")), (4.5, found.end(3, -9)), (4.6, found.leave(0, 1))
+    )
+    status = found.run()
+    assert failure(status) == (1, 3, None, 9)
+    shown = parse_status(cast("NodeStatus", status), events.EventReader(str(found.folder)).new())
+    assert shown.failure
+    assert shown.failure.meaning == "jobsubmit sent this signal on purpose"
+    assert "--fault 'kill rank 3 at step 4'" in shown.failure.hint
+
+
+def test_a_fault_strikes_a_node_of_a_command_that_starts_no_ranks(world: Callable[..., World]) -> None:
+    found = world(mode=None, boot_file=None, command="python t.py")
+    found.supervisor.faults.waiting = [fault("kill node 1 at step 2", target="node", number=1, at_step=2)]
+    found.attempt((1.0, found.say_of_node(1, "step 2")), (3.0, found.leave(0, -9)))
+    status = found.run()
+    assert found.signals[0] == (found.leaders[1].pid, signal.SIGKILL)
+    assert status["failure"]["fault"] == "kill node 1 at step 2"
+
+
 def test_a_fault_whose_moment_never_comes_is_noted(world: Callable[..., World]) -> None:
     found = world()
     found.supervisor.faults.waiting = [fault("kill rank 3 at step 99", at_step=99)]
@@ -561,6 +585,15 @@ def test_a_boot_file_that_starts_nothing_is_noted(world: Callable[..., World]) -
 
 def test_a_job_whose_processes_never_met_says_so(world: Callable[..., World]) -> None:
     found = world()
+    (_, _), *rest = found.well()
+    found.attempt((1.0, found.begin(alone=True)), *rest)
+    status = found.run()
+    assert status["state"] == "SUCCEEDED"
+    assert "no process joined a process group" in status["notes"][0]
+
+
+def test_ranks_of_a_command_that_never_met_say_so_too(world: Callable[..., World]) -> None:
+    found = world(mode=None, boot_file=None, command="torchrun -m alone")
     (_, _), *rest = found.well()
     found.attempt((1.0, found.begin(alone=True)), *rest)
     status = found.run()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobsubmit.bundle.ignore import how_to_bring_back
+from jobsubmit.bundle.left_out import left_out_notes
 from jobsubmit.bundle.scanner import is_code, scan
 from jobsubmit.errors import BundleError
 
@@ -204,6 +205,15 @@ def test_our_own_store_inside_the_code_is_left_out(tmp_path: Path) -> None:
     bundle = scan(root, own=(root / "store", root / "deep/state"))
     assert [file.path for file in bundle.files] == ["a.py"]
     assert [left.path for left in bundle.left_out] == ["deep/state/", "store/"]
+
+
+def test_a_file_of_ours_is_not_one_that_a_rule_leaves_out(tmp_path: Path) -> None:
+    root = tree(tmp_path, "a.py", "job.schema.json", "config.json")
+    (root / ".gitignore").write_text("*.json\n")
+    bundle = scan(root, own=(root / "job.schema.json",))
+    assert {left.path: left.rule for left in bundle.left_out} == {"config.json": ".gitignore:1", "job.schema.json": ""}
+    (note,) = left_out_notes(bundle)
+    assert note.startswith("not uploaded: 1 file, 11 B: config.json")
 
 
 @pytest.mark.parametrize("folder", ["/proc", "/proc/self", "/sys/kernel", "/dev"])

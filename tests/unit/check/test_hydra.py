@@ -78,6 +78,14 @@ def test_hyperparameters_are_options_which_hydra_refuses(tmp_path: Path) -> None
     assert "Hydra does not accept --lr: it takes NAME=VALUE" in found
 
 
+def test_what_mode_spawn_passes_is_no_argument_of_hydra(tmp_path: Path) -> None:
+    checked(tmp_path)
+    found = findings(tmp_path, mode="spawn", hyperparameters={"lr": 0.2})
+    (told,) = [one for one in found if one.check == "argument-unknown"]
+    assert "--lr, --init_method, --world_size, --rank, which mode spawn passes" in told.text
+    assert told.hint == "use mode: torchrun with `args`, or a `command:` of your own"
+
+
 def test_a_value_that_must_be_given(tmp_path: Path) -> None:
     (found,) = checked(tmp_path, config=CONFIG.replace("lr: 0.1", "lr: ???"))
     assert found.startswith("argument-missing optim.lr must be given")

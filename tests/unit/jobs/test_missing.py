@@ -45,6 +45,21 @@ def test_a_file_that_was_left_out_is_named_with_its_rule(path: str, files: JobDi
     assert "add the line !data/train.bin to .jobignore; or name its folder in `inputs`" in told.hint
 
 
+def test_a_folder_that_was_left_out_is_named_with_its_rule(tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    (root / "data").mkdir(parents=True)
+    (root / "a.py").touch()
+    (root / "data/x.txt").touch()
+    (root / ".gitignore").write_text("data/\n")
+    files = JobDirectory(tmp_path)
+    Path(files.left_out).write_text(left_out_text(scan(root)))
+    told = explain_what_is_missing(
+        failure("FileNotFoundError: [Errno 2] No such file or directory: 'data'"), RECORD, files
+    )
+    assert told.meaning == "data was not uploaded: ignored by .gitignore line 1: data/"
+    assert "add the line !/data to .jobignore" in told.hint
+
+
 def test_a_file_of_this_machine_leads_to_inputs(files: JobDirectory) -> None:
     line = f"FileNotFoundError: [Errno 2] No such file or directory: '{files.left_out}'"
     told = explain_what_is_missing(failure(line), RECORD, files)

@@ -42,6 +42,14 @@ def test_a_title_gives_the_next_line_the_step_above_it() -> None:
     assert f1.points == [Point(3.0, None, 2, 0.1)]
 
 
+@pytest.mark.parametrize("who", ["rank 1/2", "[GPU 1/8]", "Worker 3 of 8:", "node 0/2 -"])
+def test_which_process_a_line_is_of_is_no_progress(who: str) -> None:
+    metrics = read(*(f"{who} step {step} loss {2.5 - step / 10}" for step in range(4)))
+    (progress,) = metrics.progress().values()
+    assert (progress.step, progress.steps) == (3, None)
+    assert values(metrics) == {"loss": [2.5, 2.4, 2.3, 2.2]}
+
+
 def test_failed_assertions_of_a_gpu_kernel_are_no_series() -> None:
     text = (
         "/pytorch/aten/src/ATen/native/cuda/Loss.cu:90: operator(): block: [0,0,0], thread: [{},0,0] Assertion `x >= 0`"

@@ -106,6 +106,16 @@ def test_anchors_may_be_used(tmp_path: Path) -> None:
     assert spec.hyperparameters == {"a": 1, "b": 1}
 
 
+def test_the_python_of_a_virtual_environment_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "env/bin").mkdir(parents=True)
+    (tmp_path / "env/bin/python").symlink_to("/usr/bin/python3")
+    text = (
+        "name: a\nmode: launch\ncode_dir: .\nboot_file: t.py\nbackend: {kind: local, python: env/../env/bin/python}\n"
+    )
+    backend: Any = load(write(tmp_path, text)).spec.backend
+    assert backend.python == str(tmp_path / "env/bin/python")
+
+
 def test_relative_paths_resolve_against_the_job_file(tmp_path: Path) -> None:
     folder = tmp_path / "jobs"
     folder.mkdir()
