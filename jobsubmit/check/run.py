@@ -58,14 +58,15 @@ from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.environment import JOB_OF_SLURM, LAUNCHER_VARIABLES, OF_SCHEDULERS, check_environment
 from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
-from jobsubmit.check.start.launcher import check_launcher
+from jobsubmit.check.start.launcher import check_launcher, variables_of
 from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import check_ranks
 from jobsubmit.check.start.world import check_world
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.launchers import Launch, launch_of_command, parse_launch, shell_text
+from jobsubmit.plan.launchers import Launch, launch_of_command, parse_launch
 from jobsubmit.plan.processes import build_boot_words, expand
+from jobsubmit.plan.shell_words import shell_text
 from jobsubmit.spec.modes import Start
 
 _SOME = 8
@@ -139,7 +140,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
     @cache
     def code() -> Code:
-        facts = _facts(plan, words, _options_of_node(launch_of_command(job.command or (), read)))
+        facts = _facts(plan, words, _options_of_node(launch_of_command(job.command or (), read, variables_of(job))))
         return look_at(program, facts, words)
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
@@ -171,7 +172,7 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, read: Callable[[str], str]) -> tup
     The mode that is given counts, else that of the launcher which the command names. The last value is whether the
     program is started as a module.
     """
-    launch = _started(launch_of_command(job.command or (), read))
+    launch = _started(launch_of_command(job.command or (), read, variables_of(job)))
     file = _file_of(launch, bundle)
     if not file:
         return job, 0, False

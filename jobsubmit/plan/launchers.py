@@ -5,13 +5,12 @@ The options are those of torch.distributed.run, accelerate launch, deepspeed, sr
 
 from __future__ import annotations
 
-import itertools
-import posixpath
 import re
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from jobsubmit.plan.shell_words import shell_text, words_of_shell
 
 _TORCH_MODULES = {
     "torch.distributed.launch": "launch",
@@ -19,25 +18,6 @@ _TORCH_MODULES = {
     "torch.distributed.launcher": "torchrun",
 }
 _PYTHON = re.compile(r"python[\d.]*")
-_TAKES = re.compile(r"(?:local +)?([A-Za-z_]\w*)=\"?\$\{?(\d)\}?\"?")
-_HARMLESS = r"(?:PYTHONPATH|(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+)="  # a variable that says nothing of the start
-_PREPARES = re.compile(
-    r"#|set\s+-|echo\b|ulimit\b|mkdir\b|nvidia-smi\b|(?:python\d?\s+-m\s+)?pip\d?\s+install\b|date\b|env$|hostname\b"
-    rf"|export\s+{_HARMLESS}|{_HARMLESS}(?:[^\s\"']*|\"[^\"]*\"|'[^']*'|\$\(\([^()]*\)\))$"
-)
-_NUMBERS_NODES = re.compile(r"(?:export\s+)?(?:\w*RANK|\w*WORLD_SIZE|MASTER_\w+)=[^`()]*")
-_TORCH_LAUNCHER = re.compile(r"(?:\S*/)?torchrun\b|(?:\S*/)?python[\d.]*\s+-m\s+torch\.distributed\.\w+")
-_ARRAY = re.compile(r"^(\w+)=\(([^()]*)\)\s*$", re.MULTILINE)  # ARGS=(--a 1 --b 2)
-_REST = re.compile(r"\$@|\$\{@(?::([1-9]))?\}")  # "${@:2}": from the second argument on
-_SUM = re.compile(r"\$\(\([^()]*\)\)")
-_OUTPUT = re.compile(r"\$\((?!\()[^()]*\)")
-_SETS = re.compile(r"(?:export\s+|local\s+)?([A-Za-z_]\w*)=(?:([^\s\"'$`()]*)|\"([^\"$`]*)\"|'([^']*)')$")
-# Launchers set these for their processes only, so that a start command has the default: `NODE_RANK=${RANK:-0}`.
-_OF_PROCESSES = re.compile(r"\$\{(?:RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE):-([^{}$]*)\}")
-COMPUTED = "$COMPUTED"  # stands for the output of a command, in the words of another one
-_TO_OWN_FOLDER = re.compile(
-    r'cd\s+"?\$\(dirname\s+(?:--\s+)?"?\$(?:0|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"?\)"?/?([./]*)"?'
-)
 _PYTHON_WITH_VALUE = ("-W", "-X", "-Q")
 # Words before a command that change nothing about what it is; those of the second kind have a word of their own.
 _WRAPPERS = (("nohup",), ("time",), ("exec",), ("command",), ("uv", "run"), ("poetry", "run"), ("pipenv", "run"))
@@ -119,75 +99,15 @@ def parse_launch(words: Sequence[str]) -> Launch:
     return parse(rest[1:]) if parse else Launch("", tuple(rest))
 
 
-def launch_of_command(command: Sequence[str], read: Callable[[str], str] = lambda _: "") -> Launch:
-    """Return what a start command starts, also where a shell is given it as one text, or as a file that is `read`."""
-    text, arguments = shell_text(command, read)
-    return parse_launch(_words_of_shell(text, arguments) if text else list(command))
+def launch_of_command(
+    command: Sequence[str], read: Callable[[str], str] = lambda _: "", set_by_job: Container[str] = ()
+) -> Launch:
+    """Return what a start command starts, also where a shell is given it as one text, or as a file that is `read`.
 
-
-def shell_text(command: Sequence[str], read: Callable[[str], str]) -> tuple[str, Sequence[str]]:
-    """Return what a shell executes for a start command, and its arguments from $0 on; empty where there is no shell."""
-    words = list(command)
-    if not words or words[0].rpartition("/")[2] not in ("bash", "sh"):
-        return (read(words[0]), words) if words and words[0].endswith(".sh") else ("", [])
-    rest = list(itertools.dropwhile(lambda word: re.fullmatch(r"-[elux]+", word), words[1:]))
-    if rest[:1] == ["-c"]:
-        return "".join(rest[1:2]), rest[2:]
-    return (read(rest[0]), rest) if rest else ("", [])
-
-
-def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
-    """Return the words of a shell's text with its arguments in their places; none where it is not clear which count.
-
-    Steps before the last command that do not change how it is started are left out, as `set -e` and `pip install`.
+    `set_by_job` are the names of variables that the nodes have.
     """
-    text = _OF_PROCESSES.sub(r"\1", re.sub(r"\\\n", " ", text))
-    for name, content in _ARRAY.findall(text):
-        words_given = " ".join(content.split()).replace("\\", "\\\\")
-        text = re.sub(rf'"?\$\{{{name}\[@\]\}}"?', words_given, text)
-    parts = re.split(r"\n|;|&&", _ARRAY.sub("", text))
-    stripped = [part.strip() for part in parts if part.strip()]
-    steps = [part for part in stripped if _TAKES.fullmatch(part) or not _PREPARES.match(part)]
-    if steps and _TORCH_LAUNCHER.match(steps[-1]):
-        # These are for its options: it sets the variables of its processes itself.
-        steps = [step for step in steps if not _NUMBERS_NODES.fullmatch(step)]
-    if steps and arguments and _goes_to_code(steps[0], arguments[0]):
-        steps = steps[1:]
-    values = dict(enumerate(arguments))  # of $0, $1 …
-    variables: dict[str, str] = {}
-    while len(steps) > 1:
-        if steps[0] == "shift":
-            values = {0: values.get(0, ""), **{place - 1: word for place, word in values.items() if place > 1}}
-        elif (taken := _TAKES.fullmatch(steps[0])) and int(taken[2]) in values:
-            variables[taken[1]] = values[int(taken[2])]
-        else:
-            break
-        steps = steps[1:]
-    last = _OUTPUT.sub(COMPUTED, steps[0]) if len(steps) == 1 else ""
-    if not last or re.search(r"[|&<>`]|\$\(", last.replace("$((", "")):
-        return []
-    set_to = {found[1]: found[2] or found[3] or found[4] or "" for one in stripped if (found := _SETS.match(one))}
-    last = re.sub(r"\$(?:(\w+)|\{(\w+)\})", lambda found: set_to.get(found[1] or found[2], found[0]), last)
-    try:
-        words = shlex.split(_SUM.sub(lambda found: found[0].replace(" ", ""), last))
-    except ValueError:
-        return []
-    words = list(itertools.dropwhile(re.compile(_HARMLESS).match, words))
-    rest = [word for place, word in sorted(values.items()) if place]
-    known = {f"${name}": word for name, word in (*variables.items(), *((str(n), word) for n, word in values.items()))}
-    given: list[str] = []
-    for word in words:
-        if part := _REST.fullmatch(word):
-            given += rest[int(part[1] or 1) - 1 :]
-        else:
-            given.append(known.get(re.sub(r"[{}]", "", word), word))
-    return given
-
-
-def _goes_to_code(step: str, script: str) -> bool:
-    """Return whether a step changes to the code directory, by the place of the script: `cd "$(dirname "$0")/.."`."""
-    found = _TO_OWN_FOLDER.fullmatch(step)
-    return found is not None and posixpath.normpath(posixpath.join(posixpath.dirname(script), found[1])) == "."
+    text, arguments = shell_text(command, read)
+    return parse_launch(words_of_shell(text, arguments, set_by_job) if text else list(command))
 
 
 def _without_wrappers(words: list[str]) -> list[str]:

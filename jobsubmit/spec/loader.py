@@ -356,7 +356,9 @@ def _resolve_paths(spec: JobSpec, directory: Path) -> JobSpec:
     if spec.checkpoint_dir is not None:
         changes["checkpoint_dir"] = _at(spec.checkpoint_dir, directory)
     if paths := _paths_of(spec.backend):
-        absolute = {name: os.path.abspath(directory / Path(path).expanduser()) for name, path in paths.items()}
+        absolute = {
+            name: os.path.normpath(directory.absolute() / Path(path).expanduser()) for name, path in paths.items()
+        }
         changes["backend"] = spec.backend.model_copy(update=absolute)
     changes["inputs"] = tuple(_at(data, directory) for data in spec.inputs)
     changes["outputs"] = tuple(_at(data, directory) for data in spec.outputs)

@@ -10,7 +10,8 @@ from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.start.devices import hidden_gpus
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.launchers import Launch, launch_of_command, shell_text
+from jobsubmit.plan.launchers import Launch, launch_of_command
+from jobsubmit.plan.shell_words import shell_text
 
 _BY_TORCH = {"torchrun": "torchrun", "launch": "torch.distributed.launch"}
 _HINT = (
@@ -36,7 +37,7 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     """
     yield from _loopback(job)
     text = shell_text(job.command or (), read)[0] or " ".join(job.command or ())
-    launch = launch_of_command(job.command or (), read)
+    launch = launch_of_command(job.command or (), read, variables_of(job))
     yield from _unset_variables(job, text)
     is_counted = _COUNTS_NODES.search(text) and not _NUMBERS_NODE.search(text)
     if job.nodes > 1 and launch.launcher == "python" and is_counted and not _uses_lightning(launch, read):
@@ -68,6 +69,11 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     else:
         text = f"{launcher} starts on {launch.nodes} nodes (--nnodes), but the job has {job.nodes}"
         yield Finding("warning", "launcher-nodes", "command", text, f"set resources.nodes: {launch.nodes}, or --nnodes")
+
+
+def variables_of(job: LaunchPlan) -> frozenset[str]:
+    """Return the names of the variables that a job itself sets on its nodes."""
+    return frozenset([*dict(job.env), *job.secrets])
 
 
 def _uses_lightning(launch: Launch, read: Callable[[str], str]) -> bool:
