@@ -58,7 +58,11 @@ _OF_LAYERS: Mapping[str, frozenset[str]] = {
 }
 INIT = "torch.distributed.init_process_group"
 ACCELERATOR = "accelerate.Accelerator"
-LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
+LOADERS = (
+    *("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"),
+    *("torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"),
+    *("monai.data.DataLoader", "monai.data.ThreadDataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"),
+)
 INIT_RPC = "torch.distributed.rpc.init_rpc"
 FSDP = "FullyShardedDataParallel"
 SHARDS = ("fully_shard", FSDP)

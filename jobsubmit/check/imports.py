@@ -14,6 +14,7 @@ from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.module import FUNCTIONS, MAIN, Module, imported_names, origin, spelled
 from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders, spelled_out
 from jobsubmit.common.finding import Finding
@@ -115,6 +116,7 @@ def check_packages(
     warning for one that the requirements do not name, if they name others.
     """
     search = _Search(code, bundle)
+    configured = _modules_configured(code)
     places: dict[Reach, dict[str, str]] = {Reach.SURELY: {}, Reach.PERHAPS: {}}
     for module in code.program.modules.values():
         for node in module.of(ast.Import, ast.ImportFrom):
@@ -124,6 +126,8 @@ def check_packages(
             )
             if is_chosen or _may_fail(node, module):
                 reach = Reach.NEVER
+            elif module.name in configured and module.function_of(node) is None and find_missing is None:
+                reach = Reach.SURELY
             for top in search.packages(node) if reach else ():
                 places[reach].setdefault(top, module.where(node))
     sure = places[Reach.SURELY]
@@ -142,6 +146,15 @@ def check_packages(
             )
             text = f"the nodes' Python has no module {top}"
             yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
+
+
+def _modules_configured(code: Code) -> frozenset[str]:
+    """Return the modules whose classes a configuration names that an argument names: `target: ldm.models.Diffusion`."""
+    words = {word for argument in code.facts.argv for word in (argument, argument.partition("=")[2])}
+    files = [path for path in code.program.configurations if words & {path, f"./{path}"}]
+    texts = "\n".join(read_text(code.program, path) for path in files)
+    named = set(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", texts))
+    return frozenset(name.rpartition(".")[0] for name in named) & code.program.modules.keys()
 
 
 def _configures_deepspeed(code: Code) -> bool:
@@ -192,6 +205,8 @@ def _not_uploaded(modules: Sequence[_NotUploaded]) -> Finding:
 
 
 class _Search:
+    """What an import finds: among the files that are uploaded, in those that are left out, or elsewhere."""
+
     def __init__(self, code: Code, bundle: Bundle, *, is_added_to: bool = False) -> None:
         self.code, self.bundle, self.is_added_to = code, bundle, is_added_to
         self.program = code.program
@@ -325,6 +340,8 @@ class _Search:
             return
         if missing := self._left_out(name):
             yield _NotUploaded(name, self._file_of(name), where, missing)
+        elif missing := self._left_out_of_path(name):
+            yield _NotUploaded(name, f"{missing.path}{name.partition('.')[0]}", where, missing)
         elif is_local or ("." in name and (self._is_local(top) or self._is_own_folder(top))):
             if not self.has_more_places and not self._defines(name) and not self._is_built(name):
                 text = f"module {self._first_missing(name)} does not exist in {self.bundle.root}"
@@ -402,6 +419,25 @@ class _Search:
         bases = [root + name.replace(".", "/") for root in self.program.roots]
         paths = [path for base in bases for path in (f"{base}.py", f"{base}/__init__.py")]
         return next((path for path in paths if (self.bundle.root / path).is_file()), "")
+
+    def _left_out_of_path(self, name: str) -> LeftOut | None:
+        """Return the folder that is left out and has a module, where the code adds one of its name to sys.path."""
+        top = name.partition(".")[0]
+        if not self.has_more_places or _installed(top):
+            return None
+        for left in self.bundle.left_out:
+            folder = self.bundle.root / left.path
+            is_added = left.rule and left.path.strip("/").rpartition("/")[2] in self.texts_of_path
+            if is_added and ((folder / f"{top}.py").is_file() or any((folder / top).glob("*.py"))):
+                return left
+        return None
+
+    @cached_property
+    def texts_of_path(self) -> frozenset[str]:
+        """Return the names in the texts of modules that change sys.path."""
+        homes = [module for module, node in self.program.of(ast.Attribute) if spelled(node) == "sys.path"]
+        texts = (node.value for home in homes for node in home.of(ast.Constant) if isinstance(node.value, str))
+        return frozenset(part for text in texts for part in text.split("/") if part)
 
     def _is_required(self, top: str) -> bool:
         """Return whether a file of requirements names a package like this."""

@@ -21,6 +21,13 @@ _DEEPEST = 4  # functions that hand on a value
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
 _OF_RESULTS = re.compile(r"result|predict|feature|embedding|stat[s.]")
 _ENDINGS = {"pth", "ckpt", "tar", "bin", "tmp", "pkl", "model"}
+_NUMBERS_OF_NUMPY = frozenset(
+    [
+        *("mean", "nanmean", "median", "average", "sum", "std", "var", "max", "min", "nanmax", "nanmin", "round"),
+        *("array", "asarray", "zeros", "ones", "full", "concatenate", "stack", "arange", "float32", "float64"),
+    ]
+)
+_BEGINNING = re.compile(r"None|-?(?:[\d.e+-]+|float\(['\"]-?inf['\"]\)|(?:np|numpy|math|torch)\.inf)")
 _PATHS = ("Path", "PosixPath", "PurePath")
 _MAKE_CONFIGURATIONS = tuple(f"omegaconf.OmegaConf.{name}" for name in ("load", "create", "merge", "structured"))
 _ALLOWS = frozenset(["add_safe_globals", "safe_globals", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
@@ -175,9 +182,24 @@ def _kind_of_library(code: Code, value: ast.expr, module: Module) -> str:
     """Return what object of a library a value is, if it is one."""
     if isinstance(value, ast.Call) and code.program.name_of(value.func, module) == "numpy.random.get_state":
         return "an array of NumPy"
+    if isinstance(value, (ast.Name, ast.Attribute)) and _is_of_numpy(code, value, module):
+        return "a number or an array of NumPy"
     if isinstance(value, (ast.Name, ast.Attribute)) and _is_of_omegaconf(code, value, module):
         return "a DictConfig"
     return "a CfgNode" if _is_config_node(code, value) else ""
+
+
+def _is_of_numpy(code: Code, value: ast.Name | ast.Attribute, module: Module) -> bool:
+    """Return whether a variable or a field is set to what NumPy computes, such as `np.mean(scores)`."""
+    made = [(home, one) for home, one in set_to(code, value, module) if one is not None]
+    computed = [one for home, one in made if isinstance(one, ast.Call) and _computes(code, one, home)]
+    others = [one for _, one in made if one not in computed and not _BEGINNING.fullmatch(ast.unparse(one))]
+    return bool(computed) and not others
+
+
+def _computes(code: Code, call: ast.Call, module: Module) -> bool:
+    owner, _, name = code.program.name_of(call.func, module).rpartition(".")
+    return owner == "numpy" and name in _NUMBERS_OF_NUMPY
 
 
 def _is_of_omegaconf(code: Code, value: ast.expr, module: Module, depth: int = 0) -> bool:

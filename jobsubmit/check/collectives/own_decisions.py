@@ -26,6 +26,7 @@ _OWN_LOSS = re.compile(
 )
 _LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
+_OF_BATCH = re.compile(r"batch|sample|target|label|box|mask|keep|valid|reward|instance|\bgt|positive")
 _STOPS_EARLY = re.compile(r"early_?stop|(?:^|\.)stopper$", re.IGNORECASE)
 
 
@@ -48,7 +49,8 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
         if is_decided or not code.reached.of(node, module) or zero_side(node.test, code, module) is not None:
             continue
         test = ast.unparse(node.test)
-        if "norm" in test or not (_OWN_LOSS.search(test) or _judges_loss(finder, node.test, module)):
+        is_of_loss = _OWN_LOSS.search(test) is not None or _judges_loss(finder, node.test, module)
+        if "norm" in test or not (is_of_loss or _asks_for_nothing(node)):
             continue  # the norm of averaged gradients is the same on all ranks
         loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While, *FUNCTIONS))), None)
         if loop is None or _is_of_all_ranks(finder, node, loop, module) or _is_agreed(finder, node, module):
@@ -59,21 +61,50 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
         rest = after(node, module) if is_left else node.body
         if synchronizes(finder, loop if is_left_for_good else ast.Module(body=rest, type_ignores=[]), module):
             test = ast.unparse(node.test)
+            of = "loss" if is_of_loss else "data"
             yield Finding(
                 "warning",
                 "left-by-one",
                 module.where(node),
-                f"a rank whose own loss fulfils `{test}` leaves this loop, and the others wait for its gradients: the "
+                f"a rank whose own {of} fulfils `{test}` leaves this loop, and the others wait for its gradients: the "
                 "job would hang"
                 if is_left_for_good
-                else f"a rank whose own loss fulfils `{test}` skips this step, and the others wait for its gradients: "
+                else f"a rank whose own {of} fulfils `{test}` skips this step, and the others wait for its gradients: "
                 "the job would hang"
                 if is_left
-                else f"a rank whose own loss does not fulfil `{test}` skips this step, and the others wait for its "
+                else f"a rank whose own {of} does not fulfil `{test}` skips this step, and the others wait for its "
                 "gradients: the job would hang",
                 "decide for all ranks: all_reduce the condition, then do the same everywhere",
             )
             return
+
+
+def _asks_for_nothing(node: ast.If) -> bool:
+    """Return whether a step is left out because a batch has nothing to learn from: `if not mask.any(): continue`."""
+    is_left = isinstance(node.body[-1], (ast.Continue, ast.Return)) and not node.orelse
+    computes = any(
+        isinstance(one, ast.Attribute) and one.attr == "backward" for part in node.body for one in ast.walk(part)
+    )
+    match node.test:
+        case ast.UnaryOp(
+            op=ast.Not(), operand=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="any"), args=[])
+        ):
+            pass
+        case ast.Compare(
+            left=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="sum" | "numel"), args=[]),
+            ops=[ast.Eq()],
+            comparators=[ast.Constant(value=0)],
+        ):
+            pass
+        case ast.Compare(
+            left=ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)]),
+            ops=[ast.Eq()],
+            comparators=[ast.Constant(value=0)],
+        ):
+            pass
+        case _:
+            return False
+    return is_left and not computes and _OF_BATCH.search(name) is not None
 
 
 def _is_of_all_ranks(finder: CollectiveFinder, node: ast.If, loop: ast.AST, module: Module) -> bool:

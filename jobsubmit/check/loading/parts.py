@@ -18,7 +18,7 @@ from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
 _PART_NUMBERS = ("rank", "shard_id", "shard_index", "shard", "index")
-_PART_COUNTS = ("num_replicas", "num_shards", "world_size", "num_parts")
+_PART_COUNTS = ("num_replicas", "num_shards", "world_size", "num_parts", "num_partitions")
 _NUMBER = re.compile(r"(?:process_|shard_|global_|dp_|data_)?rank|shard(?:_id|_index)|process_(?:index|id)")
 _ASKS_FOR_RANK = re.compile(r"get_rank|get_world_size|[\"']RANK|process_index")
 _COUNT = re.compile(r"num_(?:processes|replicas|shards|ranks)|(?:dp_|data_)?world_size|(?:shard|process)_count")
@@ -51,6 +51,7 @@ def check_parts(code: Code) -> Iterator[Finding]:
     """Yield a warning if several processes read the same part of the data."""
     if code.world_size != 1:
         yield from itertools.islice(itertools.chain(_undivided(code), _left_at_default(code)), 1)
+        yield from itertools.islice(_same_shards(code), 1)
         yield from _part_of_node(code)
         yield from _part_by_hash(code)
 
@@ -83,6 +84,25 @@ def _undivided(code: Code) -> Iterator[Finding]:
                 "in __iter__, let each rank skip the items of the others; with several workers, divide among them, too",
             )
             return
+
+
+def _same_shards(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a list of shards of webdataset that nothing divides among the processes.
+
+    Source: `SimpleShardList`, `WebDataset` and `single_node_only` of webdataset 0.2 and 1.0.
+    """
+    if code.names & {"split_by_node", "ResampledShards", "resampled", "nodesplitter", "SharedShardList"}:
+        return
+    keywords = {keyword.arg for _, keyword in code.program.of(ast.keyword)}
+    for module, call, name in code.reached.calls if not keywords & {"resampled", "nodesplitter"} else ():
+        if name.rpartition(".")[0].partition(".")[0] != "webdataset" or hides_arguments(call):
+            continue
+        if name.endswith(".SimpleShardList") and is_for_training(call, module):
+            text = "each process reads all shards: split_by_worker divides them only among the workers of one process"
+            yield Finding("warning", "no-sampler", module.where(call), text, "add wds.split_by_node to the pipeline")
+        elif name.endswith(".WebDataset") and is_for_training(call, module):
+            text = "webdataset refuses to read with several processes: nothing divides the shards among them"
+            yield Finding("warning", "no-sampler", module.where(call), text, "pass nodesplitter=wds.split_by_node")
 
 
 def _left_at_default(code: Code) -> Iterator[Finding]:
@@ -173,6 +193,9 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
             continue
         keywords = keywords_of(code, call, calling)
         own_part = next((keywords[name] for name in _PART_NUMBERS if name in keywords), None)
+        taken = calling.parents.get(call)
+        if own_part is None and isinstance(taken, ast.Subscript) and taken.value is call:
+            own_part = calling, taken.slice  # `partition_dataset(data, num_partitions=8)[rank]`
         own_count = next((keywords[name] for name in _PART_COUNTS if name in keywords), None)
         if own_part is None or own_count is None or _is_for_some_ranks(code, call, calling):
             continue

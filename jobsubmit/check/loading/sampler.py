@@ -20,6 +20,7 @@ _SAMPLER, _BATCH_SAMPLER = 3, 4  # the positions of the arguments of DataLoader
 _PARTS = frozenset(
     [
         *("IterableDataset", "IterDataPipe", "split_dataset_by_node", "split_by_node"),
+        *("partition_dataset", "partition_dataset_classes"),
         *("DistributedBatchSampler", "DataPartitioner", "StreamingDataset", "WebDataset", "StatefulDataLoader"),
     ]
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import Function, Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.check.wrapper import Wrapped
@@ -155,6 +155,26 @@ def thawed_inside(code: Code) -> Iterator[Finding]:
         is_late = _is_at_a_step(node, module) and _part(node, module) in elsewhere
         if value is True and not wraps_again and (is_late or ".module" in _owner(node, module)):
             yield _thawed(module, node)
+
+
+def thawed_by_helper(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a function gets parameters from the wrapper in some epoch, and unfreezes them.
+
+    `set_trainable(model.module.neck_parameters(), True)`, where other code freezes parameters.
+    """
+    freezes = any(
+        _sets_gradient(code, node, module) is False and code.may_be_used(node, module)
+        for module, node in code.program.of(ast.Assign, ast.Call)
+    )
+    for module, call, _ in code.reached.calls if code.wraps_models and freezes else ():
+        found = code.program.called(call, module)
+        is_of_wrapper = any(".module." in ast.unparse(given) and "param" in ast.unparse(given) for given in call.args)
+        if not is_of_wrapper or found is None or not isinstance(found[1], FUNCTIONS) or not _is_at_a_step(call, module):
+            continue
+        values = [_sets_gradient(code, node, found[0], call, found[1]) for node in ast.walk(found[1])]
+        if True in [value for value in values if isinstance(value, bool)]:
+            yield _thawed(module, call)
+            return
 
 
 def _part(node: ast.AST, module: Module) -> str:

@@ -33,11 +33,10 @@ _BY_NAME = ("_modules", "children", "named_children", "modules_to_save")
 
 def check_unused_parameters(code: Code) -> Iterator[Finding]:
     """Yield a warning for a layer of a wrapped model that no code reads."""
-    allowed = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
-    if not code.wraps_models or code.world_size == 1 or allowed & set(_ALLOWS):
+    if not code.wraps_models or code.world_size == 1 or _are_allowed(code):
         return
-    yield from itertools.islice(itertools.chain(_skipped(code), _chosen(code)), 1)
-    if allowed & set(_BY_NAME) or code.program.unread:
+    yield from itertools.islice(itertools.chain(_skipped(code), _chosen(code), _last_of_list(code)), 1)
+    if code.names & set(_BY_NAME) or code.program.unread:
         return
     for module, owner in code.program.of(ast.ClassDef):
         if is_torch_module(code.program, owner, module) and _is_made(code, owner, module):
@@ -52,6 +51,15 @@ def check_unused_parameters(code: Code) -> Iterator[Finding]:
                         "remove it, or pass find_unused_parameters=True to DistributedDataParallel",
                     )
                     return
+
+
+def _are_allowed(code: Code) -> bool:
+    """Return whether the code may have DistributedDataParallel expect parameters that are not used."""
+    keywords = [(module, keyword) for module, keyword in code.program.of(ast.keyword) if keyword.arg in _ALLOWS]
+    if any(code.values.of(keyword.value, module) is not False for module, keyword in keywords):
+        return True
+    names = set(_ALLOWS) if not keywords else {"_set_static_graph"}
+    return bool(names & code.names)
 
 
 def _is_read(code: Code, name: str, owner: ast.ClassDef) -> bool:
@@ -134,6 +142,59 @@ def _chosen(code: Code) -> Iterator[Finding]:
                         "gradients of the others, and fails in the next step",
                         "pass find_unused_parameters=True to DistributedDataParallel",
                     )
+
+
+def _last_of_list(code: Code) -> Iterator[Finding]:
+    """Yield a warning where each layer of a list goes with one of another list, but for the last one.
+
+    `for i, conv in enumerate(self.convs[:-1]): x = self.norms[i](conv(x))`, with as many norms as convs.
+    """
+    for module, owner in code.program.of(ast.ClassDef):
+        if not is_torch_module(code.program, owner, module) or not _is_made(code, owner, module):
+            continue
+        lists = _lists_of_layers(code, owner, module)
+        added = [found for one in ast.walk(owner) if (found := _adds(one, lists, module)) is not None]
+        for name in sorted(lists):
+            loads = [one for one in ast.walk(owner) if isinstance(one, ast.Attribute) and one.attr == name]
+            uses = [module.parents.get(one) for one in loads if isinstance(one.ctx, ast.Load)]
+            uses = [one for one in uses if not (isinstance(one, ast.Attribute) and one.attr == "append")]
+            own = [(loop, layer) for other, loop, layer in added if other == name]
+            others = {other for other, loop, _ in added if own and loop is own[0][0]} - {name}
+            is_layer = len(own) == 1 and _has_parameters(code, own[0][1], module)
+            if is_layer and len(uses) == 1 and _is_short(uses[0], others, module):
+                yield Finding(
+                    "warning",
+                    "unused-parameters",
+                    module.where(uses[0] or owner),
+                    f"no step uses the last layer of self.{name}: the loop leaves it out. DistributedDataParallel "
+                    "waits for its gradients, and fails in the second step",
+                    "make one layer less, or pass find_unused_parameters=True to DistributedDataParallel",
+                )
+                return
+
+
+def _adds(node: ast.AST, lists: set[str], module: Module) -> tuple[str, ast.For, ast.Call] | None:
+    """Return the list to which a statement in a loop adds a layer, the loop, and what makes the layer."""
+    if not isinstance(node, ast.Call) or not node.args or not isinstance(layer := node.args[0], ast.Call):
+        return None
+    owner, _, rest = spelled(node.func).partition(".")
+    name, _, method = rest.partition(".")
+    loop = module.parents.get(module.parents.get(node, node))
+    is_added = owner == "self" and name in lists and method == "append"
+    return (name, loop, layer) if is_added and isinstance(loop, ast.For) else None
+
+
+def _is_short(use: ast.AST | None, others: set[str], module: Module) -> bool:
+    """Return whether a layer is taken by a number that goes through all of another list but its last one."""
+    loop = next((above for above in module.above(use) if isinstance(above, ast.For)), None) if use is not None else None
+    if not isinstance(use, ast.Subscript) or not isinstance(use.slice, ast.Name) or loop is None:
+        return False
+    match loop.iter, loop.target:
+        case ast.Call(args=[ast.Subscript(value=through, slice=ast.Slice() as part)]), ast.Tuple(elts=[counter, *_]):
+            is_all_but_last = ast.unparse(part) == ":-1" and spelled(through).removeprefix("self.") in others
+            is_counted = spelled(counter) == use.slice.id and spelled(loop.iter.func) == "enumerate"
+            return is_all_but_last and is_counted
+    return False
 
 
 def _lists_of_layers(code: Code, owner: ast.ClassDef, module: Module) -> set[str]:

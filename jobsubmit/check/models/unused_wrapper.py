@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.bypassing import is_inner, may_train
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, spelled
-from jobsubmit.check.program.variables import parameters, position
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_of_self, returned_values, spelled
+from jobsubmit.check.program.variables import assigned_to, parameters, position
 from jobsubmit.common.finding import Finding
 
 
@@ -52,26 +52,52 @@ def kept_aside(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         statement = module.parents.get(call)
         kept = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        model = argument(call, "module", 0)
-        if not is_ddp(name) or not isinstance(kept, (ast.Name, ast.Attribute)) or not spelled(kept):
+        model = _model_wrapped(code, call, name)
+        if not isinstance(kept, (ast.Name, ast.Attribute)) or not spelled(kept):
             continue
         if not isinstance(model, (ast.Name, ast.Attribute)) or spelled(kept) == spelled(model):
             continue
         uses = [(home, node) for home, node in _uses_of(code, kept, module) if code.reached.of(node, home)]
-        if not uses or any(not _is_of_parts(home, node) and not _never_calls(code, node, home) for home, node in uses):
+        if any(not _is_of_parts(home, node) and not _never_calls(code, node, home) for home, node in uses):
             continue
-        for home, node in _uses_of(code, model, module):
+        if not uses and isinstance(kept, ast.Name):
+            continue
+        same = [model, *_kept_as(model, module)]
+        for home, node in (use for one in same for use in _uses_of(code, one, module)):
             if node is not model and _is_trained(code, node, home):
                 yield Finding(
                     "warning",
                     "bypassed",
                     home.where(node),
-                    f"this uses {spelled(model)}, and nothing calls the wrapper around it, {spelled(kept)} "
+                    f"this uses {spelled(node)}, and nothing calls the wrapper around it, {spelled(kept)} "
                     f"({module.where(call)}): the gradients are not averaged, and each process trains a model of its "
                     "own",
                     f"use {spelled(kept)}",
                 )
                 return
+
+
+def _model_wrapped(code: Code, call: ast.Call, name: str) -> ast.expr | None:
+    """Return the model that a call wraps, itself or by a function that returns the wrapper."""
+    if is_ddp(name):
+        return argument(call, "module", 0)
+    found = code.program.definition(name)
+    if found is None or not isinstance(found[1], FUNCTIONS):
+        return None
+    for returned in returned_values(found[1]):
+        inner = argument(returned, "module", 0) if isinstance(returned, ast.Call) else None
+        is_wrapper = isinstance(returned, ast.Call) and is_ddp(code.program.name_of(returned.func, found[0]))
+        if is_wrapper and isinstance(inner, ast.Name) and inner.id in parameters(found[1]):
+            return given_for(call, found[1], inner.id)
+    return None
+
+
+def _kept_as(model: ast.Name | ast.Attribute, module: Module) -> list[ast.Name | ast.Attribute]:
+    """Return the fields that a function sets to a model that it has in a variable: `self.model = model`."""
+    fields = (one for one in ast.walk(module.scope_of(model)) if isinstance(one, ast.Attribute) and is_of_self(one))
+    stores = (one for one in fields if isinstance(one.ctx, ast.Store))
+    made = ((one, assigned_to(one, module)) for one in stores)
+    return [one for one, value in made if isinstance(value, ast.Name) and value.id == spelled(model)]
 
 
 def held_before(code: Code) -> Iterator[Finding]:

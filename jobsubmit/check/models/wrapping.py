@@ -8,7 +8,13 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.bypassing import called_by_name, inner_called
-from jobsubmit.check.models.thawing import thawed_by_argument, thawed_in_loop, thawed_inside, thawed_later
+from jobsubmit.check.models.thawing import (
+    thawed_by_argument,
+    thawed_by_helper,
+    thawed_in_loop,
+    thawed_inside,
+    thawed_later,
+)
 from jobsubmit.check.models.unused_wrapper import held_before, kept_aside, never_called
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
@@ -33,7 +39,10 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     for check in (_on_cpu, _moved_too_late, _bypassed, _two_wrappers, _norms_too_late):
         yield from next(([finding] for one in found for finding in check(code, one)), [])
     thawed = (finding for one in found for finding in thawed_later(code, one))
-    others = (thawed_in_loop(code), thawed_inside(code), thawed_by_argument(code) if code.wraps_models else ())
+    others = (
+        *(thawed_in_loop(code), thawed_inside(code), thawed_by_helper(code)),
+        thawed_by_argument(code) if code.wraps_models else (),
+    )
     yield from itertools.islice(itertools.chain(thawed, *others), 1)
     yield from itertools.islice(_made_on_cpu(code), 1)
     yield from itertools.islice(_nested(code), 1)

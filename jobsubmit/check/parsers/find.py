@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from jobsubmit.check.parsers import click, hf_argument_parser, typer
+from jobsubmit.check.parsers import click, configurator, hf_argument_parser, typer
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse import parser as argparse
 from jobsubmit.check.program.program import Program
@@ -40,6 +40,7 @@ def find_command_line(program: Program, reached: Reached, values: Values) -> Com
         or argparse.command_line(program, reached, values)
         or click.command_line(program, reached, values)
         or typer.command_line(program, reached, values)
+        or configurator.command_line(program)
     )
     if found is not None:
         return found

@@ -157,6 +157,9 @@ def value_of_parameter(values: Values, name: str, function: Function, module: Mo
         return values.composed.values if values.composed.is_complete else UNKNOWN
     if _is_click_command(function) and name in values.arguments:
         return values.arguments[name]
+    if _is_click_command(function) and function.args.kwarg is not None and name == function.args.kwarg.arg:
+        own = parameters(function)
+        return {option: value for option, value in values.arguments.items() if option not in own}
     if values.is_strict and not _is_called_as_written(function):
         return UNKNOWN
     owner = module.parents.get(function)

@@ -6,10 +6,12 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.check.program.configurator import configurator_of
 from jobsubmit.check.program.entries import with_entries
 from jobsubmit.check.program.functions import enter, returned_expression, value_of_parameter
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module
 from jobsubmit.check.program.operations import UNKNOWN, operated
+from jobsubmit.check.program.python_configuration import variables_given
 from jobsubmit.check.program.variables import UnclearError, is_executed, last_place, parameters, position
 
 if TYPE_CHECKING:
@@ -71,7 +73,9 @@ def _variable(values: Values, name: str, scope: ast.Module | Function, module: M
         place = last_place(places, use, scope, module, values.truth)
     except UnclearError:
         return UNKNOWN
-    if place is not None:
+    if isinstance(scope, ast.Module) and (given := _given_to_configurator(values, name, place, module, use)):
+        value = given[0]
+    elif place is not None:
         value = value_set_at(values, place, module)
     elif isinstance(scope, ast.Module):
         value = UNKNOWN
@@ -80,6 +84,19 @@ def _variable(values: Values, name: str, scope: ast.Module | Function, module: M
     else:
         value = value_of_parameter(values, name, scope, module)
     return with_entries(values, value, name, use, module)
+
+
+def _given_to_configurator(
+    values: Values, name: str, place: ast.expr | None, module: Module, use: ast.AST | None
+) -> tuple[Any] | None:
+    """Return what an argument sets a variable to in place of what the script has set it to before; None otherwise."""
+    configures = configurator_of(values.program, module)
+    if configures is None or (place is not None and position(place) > position(configures)):
+        return None
+    if use is not None and module.scope_of(use) is module.tree and position(use) < position(configures):
+        return None
+    given = variables_given(values.program, values.facts.argv)
+    return (UNKNOWN,) if given is None else (given[name],) if name in given else None
 
 
 def _only_setter(places: Sequence[ast.expr], scope: ast.AST, module: Module) -> Function | None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from jobsubmit.check.program.configurator import configurator_of
 from jobsubmit.check.program.module import (
     FUNCTIONS,
     MAIN,
@@ -187,7 +188,7 @@ class Program:
             is_ours = self.name_of(owner, module) in self.modules
             return is_ours or any(word in ast.unparse(owner) for word in ("modules", "import_module", "__import__"))
         if name != "globals":
-            return name == "exec"
+            return name == "exec" and configurator_of(self, module) is not call
         use = module.parents.get(call)
         if isinstance(use, ast.Subscript):
             return not isinstance(use.ctx, ast.Load)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,28 @@ def read_python_configuration(program: Program, path: str, depth: int = 0) -> An
         if isinstance(node, ast.Assign) and isinstance(target, ast.Name):
             own[target.id] = _value(node.value, own)
     return _on_bases(program, path, own, depth)
+
+
+@lru_cache(maxsize=1000)
+def variables_given(program: Program, argv: Sequence[str]) -> Mapping[str, Any] | None:
+    """Return the variables that arguments set; None if they are no arguments of a configurator.
+
+    Source: configurator.py of nanoGPT: `--name=value` sets a variable of the script, and a file of Python sets several.
+    """
+    found: dict[str, Any] = {}
+    for word in argv:
+        name, separator, text = word.removeprefix("--").partition("=")
+        if word.startswith("--") and separator:
+            try:
+                found[name] = ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                found[name] = text
+            continue
+        values = UNKNOWN if word.startswith("-") else read_python_configuration(program, word)
+        if not isinstance(values, dict):
+            return None
+        found |= values
+    return found
 
 
 def _on_bases(program: Program, path: str, own: dict[str, Any], depth: int) -> Any:

@@ -145,7 +145,8 @@ def _takes_number(code: Code) -> bool:
     for module, call, name in code.reached.calls:
         chosen = device_of(call, name)
         several = name == "torch.device" and len(call.args) > 1
-        if several or (chosen is not None and code.values.of(chosen, module) is UNKNOWN and not _is_named(chosen)):
+        is_open = chosen is not None and any(code.values.of(one, module) is UNKNOWN for one in _choices(chosen))
+        if several or (chosen is not None and is_open and not _is_named(chosen)):
             return True
     keywords = (pair for pair in code.program.of(ast.keyword) if pair[1].arg == "device_id")
     return any(code.reached.of(keyword, module) for module, keyword in keywords)
@@ -157,7 +158,13 @@ def _is_named(node: ast.expr) -> bool:
 
 
 def _is_any_gpu(code: Code, chosen: ast.expr, module: Module) -> bool:
-    return code.values.of(chosen, module) == "cuda" and not isinstance(chosen, ast.Name)
+    is_variable = isinstance(chosen, ast.Name)
+    return not is_variable and any(code.values.of(one, module) == "cuda" for one in _choices(chosen))
+
+
+def _choices(chosen: ast.expr) -> list[ast.expr]:
+    """Return the devices that an expression may be: both of `"cuda" if … else "cpu"`."""
+    return [chosen.body, chosen.orelse] if isinstance(chosen, ast.IfExp) else [chosen]
 
 
 def _hidden(code: Code) -> Iterator[Finding]:

@@ -73,7 +73,7 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
 
 def variables_of(job: LaunchPlan) -> frozenset[str]:
     """Return the names of the variables that a job itself sets on its nodes."""
-    return frozenset([*dict(job.env), *job.secrets])
+    return frozenset([*dict(job.env), *dict(job.secrets)])
 
 
 def _uses_lightning(launch: Launch, read: Callable[[str], str]) -> bool:
