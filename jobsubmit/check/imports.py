@@ -275,7 +275,10 @@ class _Search:
         tops = {name.partition(".")[0] for name in names}
         others = (top for top in tops if top not in sys.stdlib_module_names and top not in _OURS)
         return [
-            top for top in others if not self._is_local(top) and not self._is_folder(top) and not self._left_out(top)
+            top
+            for top in others
+            if not self._is_local(top) and not self._is_folder(top)
+            if not self._left_out(top) and not self._left_out_of_path(top)
         ]
 
     @cached_property
@@ -423,9 +426,7 @@ class _Search:
     def _left_out_of_path(self, name: str) -> LeftOut | None:
         """Return the folder that is left out and has a module, where the code adds one of its name to sys.path."""
         top = name.partition(".")[0]
-        if not self.has_more_places or _installed(top):
-            return None
-        for left in self.bundle.left_out:
+        for left in self.bundle.left_out if self.texts_of_path and not _installed(top) else ():
             folder = self.bundle.root / left.path
             is_added = left.rule and left.path.strip("/").rpartition("/")[2] in self.texts_of_path
             if is_added and ((folder / f"{top}.py").is_file() or any((folder / top).glob("*.py"))):

@@ -12,7 +12,7 @@ from jobsubmit.check.origins import last_value, origins, seen_through, set_to
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_of_self, returned_values, spelled
 from jobsubmit.check.program.objects import SAME_MODEL, fields_of, is_torch_module, made
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.check.program.yacs import MERGES
 from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
@@ -191,7 +191,9 @@ def _kind_of_library(code: Code, value: ast.expr, module: Module) -> str:
 
 def _is_of_numpy(code: Code, value: ast.Name | ast.Attribute, module: Module) -> bool:
     """Return whether a variable or a field is set to what NumPy computes, such as `np.mean(scores)`."""
-    made = [(home, one) for home, one in set_to(code, value, module) if one is not None]
+    stores = module.own_stores.get((module.scope_of(value), value.id), ()) if isinstance(value, ast.Name) else ()
+    places = [(module, assigned_to(store, module)) for store in stores] or set_to(code, value, module)
+    made = [(home, one) for home, one in places if one is not None]
     computed = [one for home, one in made if isinstance(one, ast.Call) and _computes(code, one, home)]
     others = [one for _, one in made if one not in computed and not _BEGINNING.fullmatch(ast.unparse(one))]
     return bool(computed) and not others
