@@ -72,7 +72,11 @@ def _guarded(function: Callable[P, T]) -> Callable[P, T | None]:
 def install() -> None:
     """Install the reporter for what this process is: a rank, or a launcher that may start ranks."""
     sys.meta_path.append(_ProfilingFinder())
-    if contract.AGENT_DIR not in os.environ or contract.RANK_PID in os.environ:
+    if contract.AGENT_DIR not in os.environ:
+        return
+    if contract.RANK_PID in os.environ:
+        if "spawn_main" in _command_line():
+            _report_joining(None)  # a rank may start processes of its own that train
         return
     from . import events, processes  # noqa: F401 - later on, a module of the user's might be found instead
 
@@ -161,10 +165,10 @@ def _report_end() -> None:
 
 
 @_guarded
-def _report_joining(standstill: str) -> None:
-    """Report once that this rank joins a process group; if torch is not as expected, report it anyway.
+def _report_joining(standstill: str | None) -> None:
+    """Report once that this process joins a process group; if torch is not as expected, report it anyway.
 
-    From the first group on that may use NCCL, what the rank waits for there is written to the file `standstill`.
+    From the first group on that may use NCCL, what a rank waits for there is written to its file `standstill`.
     """
     from . import nccl_watch
     from .after_import import after_import
@@ -178,6 +182,8 @@ def _report_joining(standstill: str) -> None:
 
     def join_group(*args: Any, **kwargs: Any) -> bool:
         report("")
+        if standstill is None:
+            return True
         backend = kwargs.get("backend", args[_BACKEND] if len(args) > _BACKEND else None)
         return bool(_guarded(nccl_watch.watch_collectives)(standstill, backend))
 

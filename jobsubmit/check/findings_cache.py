@@ -1,4 +1,4 @@
-"""A cache of the findings in submitted code, so that it need not be checked again."""
+"""A cache of the findings in code, so that it need not be checked again."""
 
 from __future__ import annotations
 

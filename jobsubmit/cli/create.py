@@ -222,20 +222,22 @@ def validate(
     Reads your code, and never runs it. Compares its arguments with the
     hyperparameters, its imports with the uploaded files, and its use of ranks,
     devices and collectives with the mode. Also reports what it cannot decide.
-    Changes nothing.
+    Sends nothing.
 
     Exit codes: 0 no errors (warnings and hints are allowed), 2 the job file is
     invalid, 3 a check found an error.
     """
     from jobsubmit.cli.findings import READING, SAID, show_notes
     from jobsubmit.cli.job_file import overrides, read_job
-    from jobsubmit.jobs.prepare import check_error, examine
+    from jobsubmit.jobs.prepare import check_error, examine, remember_findings
 
+    settings = load_settings()
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
     with console.said_if_slow(READING):
-        found = examine(read_job(job, mode, changes), load_settings())
+        found = examine(read_job(job, mode, changes), settings)
+    remember_findings(found, settings)
     errors = [finding for finding in found.findings if finding.level == "error"]
     if out.json:
         findings = [asdict(finding) for finding in found.findings]

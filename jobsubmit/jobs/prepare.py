@@ -101,9 +101,14 @@ class Demands:
 def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
     """Decide everything about a job: read the code directory, change nothing. Raises CheckError if a check fails."""
     prepared = examine(loaded, settings, demands)
+    require_valid(prepared, demands)
+    return prepared
+
+
+def require_valid(prepared: Prepared, demands: Demands) -> None:
+    """Raise CheckError if a check failed, or if it is not the submission that is expected."""
     stop_at_errors(prepared.findings)
     _require_expected(prepared, demands.expected)
-    return prepared
 
 
 def _require_expected(prepared: Prepared, expected: str) -> None:
@@ -166,7 +171,7 @@ def _certain(plan: LaunchPlan, bundle: Bundle | None, settings: Settings) -> Ite
 
 
 def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backend, python: str) -> list[Finding]:
-    """Return what is found in the code, now or when it was submitted before."""
+    """Return what is found in the code, now or when it was judged before."""
     known = load_findings(settings.transfer_dir, cache_key(plan, bundle, python))
     if known is not None:
         return known
@@ -177,7 +182,7 @@ def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backe
 
 
 def remember_findings(prepared: Prepared, settings: Settings) -> None:
-    """Cache the findings about submitted code: the next submission need not even load the checks."""
+    """Cache the findings about code, so that the next time the checks need not even be loaded."""
     if prepared.bundle is not None and prepared.judged is not None:
         key = cache_key(prepared.plan, prepared.bundle, prepared.python)
         save_findings(settings.transfer_dir, key, prepared.judged)

@@ -79,6 +79,7 @@ class RankTable:
         self.ranks: dict[int, Rank] = {}
         self.by_pid: dict[int, Rank] = {}
         self.leaders: dict[int, tuple[int, float]] = {}  # node → exit code, when
+        self.others_have_joined = False  # processes that a rank has started, and that are none
         self.stopped_at: float | None = None  # when all processes were asked to end
 
     def take(self, event: Event) -> None:
@@ -98,6 +99,8 @@ class RankTable:
                 rank.asked_exit = event
             elif kind == "child_exit":
                 rank.exit = rank.exit or event
+        elif kind == "rank_joined":
+            self.others_have_joined = True
 
     def running(self) -> dict[int, int]:
         """Return rank → pid of the ranks whose end was not reported; a rank ends with its leader, too."""

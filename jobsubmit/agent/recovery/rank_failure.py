@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from contextlib import suppress
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 LINES = 20
 _PLACE, _BEGINNING = 2, 5  # lines before and from the first line of an exception
 _TRACEBACK = "Traceback (most recent call last)"
+_OWN_FRAME = 'File "%s/' % os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_CODE_OF_FRAME = "    "
+_COMPILED_MODULES = "Extension modules: "
+_SHORT_SECONDS = 0.05
 _WORDS = 400  # that are looked through for what they mean
 
 
@@ -27,7 +32,7 @@ def report_failure(job: Job, first: ProcessFailure) -> Failure:
     node, rank, code = first.node, first.rank, first.code
     own = _words(job, node, rank) if rank is not None else []
     quoted = "rank %d" % rank if rank is not None and own else "node %d" % node
-    words = own or _words(job, node, None)
+    words = without_own_frames(own or _words(job, node, None))
     how = "exit code %d" % code if code >= 0 else describe_signal(-code)
     if first.crashed_by:
         how += ", then %s while it shut down" % describe_signal(first.crashed_by)
@@ -42,6 +47,19 @@ def report_failure(job: Job, first: ProcessFailure) -> Failure:
         "words": words,
         "evidence": first.evidence(),
     }
+
+
+def without_own_frames(lines: list[str]) -> list[str]:
+    """Return lines without the frames of jobsubmit in tracebacks, and without Python's list of compiled modules."""
+    kept: list[str] = []
+    is_frame = False
+    for line in lines:
+        if is_frame and line.startswith(_CODE_OF_FRAME):
+            continue
+        is_frame = line.lstrip().startswith(_OWN_FRAME)
+        if not is_frame and not line.startswith(_COMPILED_MODULES):
+            kept.append(line)
+    return kept
 
 
 def choose_lines(words: list[str]) -> list[str]:
@@ -64,10 +82,10 @@ def report_early_end(job: Job, gone: Rank, victim: ProcessFailure, step: int | N
     before = max(0.0, victim.t - gone.end_time())
     who = describe_process(victim.node, victim.rank)
     failure["exit_code"] = 0
-    failure["message"] = "%s ended with exit code 0%s, %.1f s before %s failed without it" % (
+    failure["message"] = "%s ended with exit code 0%s, %s before %s failed without it" % (
         describe_process(gone.node, gone.rank),
         at,
-        before,
+        "%.1f s" % before if before >= _SHORT_SECONDS else "just",
         who,
     )
     return failure

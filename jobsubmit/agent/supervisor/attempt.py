@@ -319,9 +319,13 @@ class Attempt:
         if outcome.reason != _UNEXPLAINED:
             return outcome
         first, *others = failures
-        gone = self.table.ended_before(first)
+        # A launcher that ends with its ranks is no cause where one of them failed as a result.
+        effect = (
+            next((one for one in failures if one.is_victim), first) if first.is_leader and first.code > 0 else first
+        )
+        gone = self.table.ended_before(effect)
         if gone is not None:
-            failure = rank_failure.report_early_end(self.job, gone, first, self.progress.last_of.get(gone.rank))
+            failure = rank_failure.report_early_end(self.job, gone, effect, self.progress.last_of.get(gone.rank))
             failure["victims"] = sorted(other.rank for other in failures if other.rank is not None)
             return Outcome("FAILED", "ENDED_EARLY", failure["message"], failure)
         failure = rank_failure.report_failure(self.job, first)

@@ -108,10 +108,12 @@ class Supervisor:
 
     def _note_what_was_not_trained(self) -> None:
         """Add a note if no process trained, or if several trained without each other."""
-        mode, ranks = self.job.request["mode"], self.attempt.table.ranks.values() if self.attempt else ()
+        mode, table = self.job.request["mode"], self.attempt.table if self.attempt else None
+        ranks = table.ranks.values() if table else ()
+        has_joined = table is not None and (table.others_have_joined or any(rank.has_joined for rank in ranks))
         if mode == "spawn" and not self.job.node_of_rank:
             self.job.add_note(_NO_RANKS)
-        if mode != "spawn" and len(ranks) > 1 and not any(rank.has_joined for rank in ranks):
+        if mode != "spawn" and len(ranks) > 1 and not has_joined:
             self.job.add_note(_NOT_JOINED)
 
     def _without_outputs(self, outcome: Outcome) -> Outcome:

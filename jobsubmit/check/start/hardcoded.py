@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
+from jobsubmit.check.code import INIT, INIT_RPC, SPAWN, Code, is_count
 from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.module import Module
@@ -56,7 +56,8 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     size = code.values.of(argument(call, "world_size", 3), module)
     rank = argument(call, "rank", 4)
     expected = code.world_size
-    if is_count(size) and size > 0 and expected not in (None, 0, size):
+    starts_more = code.facts.has_launcher and any(code.calls(SPAWN))  # each process of the launcher starts others
+    if is_count(size) and size > 0 and expected not in (None, 0, size) and not starts_more:
         spelled = ast.unparse(argument(call, "world_size", 3) or call)
         known = f"world_size is {size}" if spelled == str(size) else f"world_size={spelled} is {size}"
         why = f"{known}, but the job has {expected} processes"

@@ -15,7 +15,7 @@ from jobsubmit.agent import events
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.protocol import Assignment, Event
 from jobsubmit.agent.recovery.first_failure import RankTable, are_alike
-from jobsubmit.agent.recovery.rank_failure import LINES, choose_lines
+from jobsubmit.agent.recovery.rank_failure import LINES, choose_lines, without_own_frames
 from jobsubmit.agent.supervisor import network
 from jobsubmit.agent.supervisor.environment import NodeEnvironments
 from jobsubmit.agent.supervisor.job import Job
@@ -310,3 +310,19 @@ def test_the_beginning_of_a_long_exception_is_quoted() -> None:
     short = ["step 1", "Traceback (most recent call last):", *place, *error[:5]]
     assert choose_lines(short) == short
     assert choose_lines(error) == error[-LINES:]
+
+
+def test_frames_of_our_own_are_not_shown() -> None:
+    ours = f'  File "{Path(events.__file__).parent}/rank_reporter.py", line 297, in dying'
+    lines = [
+        "Traceback (most recent call last):",
+        ours,
+        "    return function(*args)",
+        "           ^^^^^^^^^^^^^^^",
+        '  File "code/train.py", line 3, in work',
+        "    raise ValueError(1)",
+        "ValueError: 1",
+        "Extension modules: numpy._core._multiarray_umath, torch._C (total: 2)",
+    ]
+    assert without_own_frames(lines) == [lines[0], *lines[4:7]]
+    assert without_own_frames(lines[4:7]) == lines[4:7]

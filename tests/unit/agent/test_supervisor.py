@@ -592,6 +592,30 @@ def test_a_job_whose_processes_never_met_says_so(world: Callable[..., World]) ->
     assert "no process joined a process group" in status["notes"][0]
 
 
+def test_a_rank_that_ends_early_is_named_where_its_launcher_ends_as_soon_as_the_others(
+    world: Callable[..., World],
+) -> None:
+    found = world(mode=None, boot_file=None, command="python train.py")
+    found.attempt(
+        (1.0, found.begin(assumed=True)),
+        (3.0, found.end(3, 0)),
+        (3.5, found.fail(2, victim=True)),
+        (3.6, found.leave(None, 1)),
+        (3.7, found.fail(0, victim=True)),
+    )
+    status = found.run()
+    assert (status["reason"], failure(status)) == ("ENDED_EARLY", (1, 3, 0, None))
+    assert "node 1, rank 3 ended with exit code 0" in status["message"]
+
+
+def test_processes_that_ranks_start_may_meet(world: Callable[..., World]) -> None:
+    found = world()
+    (_, _), *rest = found.well()
+    meet = (1.5, lambda: events.append_event(str(found.folder), "rank_joined", pid=99_999))
+    found.attempt((1.0, found.begin(alone=True)), meet, *rest)
+    assert found.run()["notes"] == []
+
+
 def test_ranks_of_a_command_that_never_met_say_so_too(world: Callable[..., World]) -> None:
     found = world(mode=None, boot_file=None, command="torchrun -m alone")
     (_, _), *rest = found.well()

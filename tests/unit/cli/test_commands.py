@@ -441,3 +441,22 @@ def test_a_command_that_needs_a_launcher_gets_a_hint_that_starts_one(jobsubmit: 
     assert "RANK is read from the environment" in said.stdout + said.stderr
     assert "jobsubmit run -- torchrun --nproc_per_node=N FILE" in said.stdout + said.stderr
     assert "use mode: torchrun, or" not in said.stdout + said.stderr
+
+
+def test_code_that_was_judged_is_not_judged_again(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text(
+        "import os\nos.environ['MASTER_PORT'] = '1'\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    )
+    (tmp_path / "job.yaml").write_text("name: a\nmode: torchrun\ncode_dir: code\nboot_file: train.py\n")
+    state = tmp_path / "state"
+
+    def kept() -> list[str]:
+        return sorted(path.name for path in state.rglob("findings/*"))
+
+    jobsubmit("create", "job.yaml", "--dry-run", env={"JOBSUBMIT_STATE_DIR": str(state)}, code=3)
+    assert kept() == []
+    jobsubmit("create", "job.yaml", env={"JOBSUBMIT_STATE_DIR": str(state)}, code=3)
+    (found,) = kept()
+    jobsubmit("validate", "job.yaml", env={"JOBSUBMIT_STATE_DIR": str(state)}, code=3)
+    assert kept() == [found]
