@@ -362,6 +362,12 @@ class _Search:
                 text = f"{owner.path} does not define {name}"
                 yield Finding("error", "imports", where, text, self._similar(owner, name))
                 return
+        is_folder = self._is_own_folder(base.partition(".")[0]) and self._is_folder(base)
+        if owner is None and is_folder and name != "*" and not self.has_more_places:
+            if not (self._is_module(full) or self._left_out(full) or self._is_built(base)):
+                text = f"module {full} does not exist in {self.bundle.root}"
+                yield Finding("error", "imports", where, text, "correct its name")
+                return
         if self._is_local(base.partition(".")[0]) and not find_module(full, self.program.roots, self.paths):
             if (missing := self._left_out(full)) and not self._defines(full):
                 yield _NotUploaded(full, self._file_of(full), where, missing)

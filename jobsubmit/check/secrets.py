@@ -20,7 +20,7 @@ _KEY_IDS = ("an AWS access key", "a temporary AWS access key")
 _EXAMPLE = re.compile(
     rb"example|sample|dummy|placeholder|changeme|change_me|your[-_]|user(?:name)?:(?:my)?pass|:(?:my)?(?:password|secret)@|xxxx|\*\*\*|<[^>]+>|\$[a-z_{(]|%\(|\{[a-z_]|fake|redacted|todo"
     rb"|replace|insert[-_ ]|change[-_ ]|enter[-_ ]|goes[-_ ]?here|[-_ ]here\b|not[-_ ]?a[-_ ]|some[-_]|dont[-_]"
-    rb"|12345|abcdef|foobar",
+    rb"|12345|abcdef|foobar|\.\.\.|[=:][ \"']*(?:password|postgres|admin|secret|root|test|guest)[\"']?\s*$",
     re.I,
 )
 # An id in front of it says that it is the address of something that was signed; the id itself signs nothing.

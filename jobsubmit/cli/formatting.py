@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,6 +17,8 @@ from jobsubmit.jobs.records import JobRecord
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from jobsubmit.report.job_phases import Phase
 
 _STATE_STYLES: dict[str, str] = {
     State.SUCCEEDED: "bold green",
@@ -135,16 +138,15 @@ def exit_code(status: JobStatus, *, propagate: bool = False) -> int:
     return status.failure.shell_code if propagate and status.failure else JOB_FAILED
 
 
-def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]]:
-    """Return (title, offset, duration) of each phase so far, in seconds as text."""
-    steps = phases_of(record, status)
-    origin = steps[0].start if steps else 0.0
-    unfinished = "unfinished" if status.state.is_final else "…"
+def phase_rows(phases: Sequence[Phase], *, is_final: bool) -> list[tuple[str, str, str]]:
+    """Return (name, offset, duration) of each phase so far, in seconds as text."""
+    origin = phases[0].start if phases else 0.0
+    unfinished = "unfinished" if is_final else "…"
     return [
         (
-            step.title + (f" (restart {step.attempt})" if step.attempt else ""),
-            f"{step.start - origin:.2f} s",
-            f"{step.end - step.start:.2f} s" if step.end else unfinished,
+            phase.name + (f" (restart {phase.attempt})" if phase.attempt else ""),
+            f"{phase.start - origin:.2f} s",
+            unfinished if phase.seconds is None else f"{phase.seconds:.2f} s",
         )
-        for step in steps
+        for phase in phases
     ]

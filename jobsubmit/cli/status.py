@@ -76,10 +76,13 @@ def status(job: JobName) -> None:
     if out.json:
         out.document({**formatting.job_document(record, now), "training": training_document(training)})
         return
-    _show_status(record, now, training, str(settings.job_dir(record.id)))
+    _show_status(record, now, training, settings)
 
 
-def _show_status(record: JobRecord, now: JobStatus, training: TrainingState, directory: str) -> None:
+def _show_status(record: JobRecord, now: JobStatus, training: TrainingState, settings: Settings) -> None:
+    from jobsubmit.report.report import read_phases
+
+    phases, directory = read_phases(record, now, settings), str(settings.job_dir(record.id))
     record, now = console.readable(record), console.readable(now)
     formatting.show_report(sys.stdout, record, now)
     progress = training_text(training, None if now.state.is_final else time.time())
@@ -93,7 +96,7 @@ def _show_status(record: JobRecord, now: JobStatus, training: TrainingState, dir
     }
     for name, fact in facts.items():
         out.styled(sys.stdout, f"{name:<9} {fact}")
-    out.table(("phase", ">began after", ">took"), formatting.step_rows(record, now))
+    out.table(("phase", ">began after", ">took"), formatting.phase_rows(phases, is_final=now.state.is_final))
 
 
 def describe(job: JobName) -> None:
@@ -117,7 +120,7 @@ def describe(job: JobName) -> None:
         own["training"] = training_document(training)
         out.document({**formatting.job_document(record, now), **own})
         return
-    _show_status(record, now, training, str(directory))
+    _show_status(record, now, training, settings)
     facts = {
         "script": f"{directory / SCRIPT_NAME}, sha256 {record.script_sha256}",
         "digest": record.digest or "unknown: the code was already in the store",

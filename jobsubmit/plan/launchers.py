@@ -159,6 +159,7 @@ def _accelerate(words: list[str]) -> Launch:
     env = {variable: str(options.pop(name)) for name, variable in _ACCELERATE_ENV.items() if name in options}
     if options.pop("cpu", False) or options.pop("use_cpu", False):
         env["ACCELERATE_USE_CPU"] = "true"
+    own = [word for word in own if word not in ("-m", "--module")]
     is_known = str(options.get("num_machines", "1")).isdecimal()  # it may be $NNODES
     nproc = max(1, total // nodes) if total and is_known else None
     return Launch("accelerate", tuple(program), is_module, nodes, nproc, options, env, own_words=tuple(own))

@@ -35,6 +35,13 @@ from jobsubmit.report.text import percent_text
 from jobsubmit.report.timing_files import Process, parse_processes
 
 
+def read_phases(record: JobRecord, status: JobStatus, settings: Settings) -> tuple[Phase, ...]:
+    """Return the phases of a job as its report shows them; the timings of its processes count once it has ended."""
+    is_timed = status.state.is_final and bool(record.handle)
+    files = monitor.timings(record, settings) if is_timed else ()
+    return find_phases(monitor.phases_of(record, status), parse_processes(files), status.ended)
+
+
 def report(record: JobRecord, settings: Settings, metrics: Metrics | None = None) -> Report:
     """Return the report of a job, also of one that still runs or has failed.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,27 +11,28 @@ from jobsubmit.agent.node_contract import LOCAL_RANK, RANK
 from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
+from jobsubmit.check.program.module import spelled
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reading import load_program
 from jobsubmit.common.file_reading import read_whole
 from jobsubmit.errors import BundleError
 from jobsubmit.scaffold.draft import JobDraft
 
-# What trains on several processes, and how people call it.
-_TRAINS: tuple[tuple[str, str], ...] = (
-    (r"torch\.distributed|torch\.multiprocessing|init_process_group|DistributedDataParallel", "torch.distributed"),
-    (r"init_device_mesh|fully_shard|FullyShardedDataParallel", "torch's FSDP or device meshes"),
-    (r"from accelerate|import accelerate", "Accelerate"),
-    (r"from (?:pytorch_)?lightning|import (?:pytorch_)?lightning", "Lightning"),
+# What trains on several processes: packages, names of functions and classes, and how people call it.
+_TRAINS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (
-        r"from transformers import[^#]*?\b(?:Seq2Seq)?Trainer\b|transformers\.(?:Seq2Seq)?Trainer\b",
-        "Hugging Face's Trainer",
+        ("torch.distributed", "torch.multiprocessing"),
+        ("init_process_group", "DistributedDataParallel"),
+        "torch.distributed",
     ),
-    (r"from trl|import trl", "TRL"),
-    (r"import deepspeed|from deepspeed", "DeepSpeed"),
-    (r"import horovod|from horovod", "Horovod"),
+    ((), ("init_device_mesh", "fully_shard", "FullyShardedDataParallel"), "torch's FSDP or device meshes"),
+    (("accelerate",), (), "Accelerate"),
+    (("lightning", "pytorch_lightning"), (), "Lightning"),
+    (("transformers.Trainer", "transformers.Seq2SeqTrainer"), (), "Hugging Face's Trainer"),
+    (("trl",), (), "TRL"),
+    (("deepspeed",), (), "DeepSpeed"),
+    (("horovod",), (), "Horovod"),
 )
-_PATTERNS = [(re.compile(pattern.encode(), re.DOTALL), name) for pattern, name in _TRAINS]
 # How programs that start their own processes call a node's place, and what a shell has for it there.
 _NODE_OPTIONS = (
     (("--dist-url", "--dist_url", "--init-url", "--init_url", "--init-method"), '"tcp://$MASTER_ADDR:$MASTER_PORT"'),
@@ -54,7 +54,7 @@ def drafts_from_code(root: Path) -> list[JobDraft]:
     programs = list(_programs(bundle)) if bundle else []
     if not bundle or not programs:
         return []
-    starts = [(program, *_mode(program, bundle)) for program in programs]
+    starts = [(program, *_mode(program)) for program in programs]
     ways = [(program, {**fields, "boot_file": program.boot.path}, reason) for program, fields, reason in starts]
     program, first, _ = ways[0]
     if first["mode"] == "spawn":
@@ -73,7 +73,10 @@ def drafts_from_code(root: Path) -> list[JobDraft]:
 def find_scripts(root: Path) -> list[str]:
     """Return the Python files of a directory that can be started, the most likely first, whether they train or not."""
     bundle = _scanned(root)
-    return [file.path for file in _scripts(bundle)] if bundle else []
+    if bundle is None:
+        return []
+    found = [file.path for file in _scripts(bundle)]
+    return found or sorted(file.path for file in bundle.files if _may_be_script(file.path) and "/" not in file.path)
 
 
 def takes_ranks_of_torch(program: Program) -> bool:
@@ -94,22 +97,28 @@ def _scripts(bundle: Bundle) -> list[BundleFile]:
     """Return the files that may be started: those that say so before those that are named or written like it."""
     found = []
     for file in bundle.files:
-        name = file.path.rpartition("/")[2]
-        if name.endswith(".py") and name not in _NO_PROGRAMS and not name.startswith("test_"):
+        if _may_be_script(file.path):
             is_script = b"__main__" in read_whole(Path(file.source))
             if is_script or _order(file.path)[1] < len(_FIRST_NAMES) or _acts(file):
                 found.append((not is_script, *_order(file.path), file))
     return [entry[-1] for entry in sorted(found, key=lambda entry: entry[:-1])]
 
 
+def _may_be_script(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.endswith(".py") and name not in _NO_PROGRAMS and not name.startswith("test_")
+
+
 def _acts(file: BundleFile) -> bool:
-    """Return whether a file does its work as it is read: it loops, or calls something for what that does."""
+    """Return whether a file does its work as it is read: it calls its own function, or it loops and calls something."""
     try:
         body = ast.parse(read_whole(Path(file.source))).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    called = [node for node in body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
-    return any(isinstance(node, (ast.For, ast.While, ast.With)) for node in body) and bool(called)
+    own = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    called = [node.value for node in body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    calls_own = any(spelled(call.func) in own for call in called)
+    return calls_own or (bool(called) and any(isinstance(node, (ast.For, ast.While, ast.With)) for node in body))
 
 
 def _programs(bundle: Bundle) -> Iterator[Program]:
@@ -117,18 +126,25 @@ def _programs(bundle: Bundle) -> Iterator[Program]:
     programs = []
     for file in _scripts(bundle)[:_MOST_CANDIDATES]:
         program = load_program(bundle, file.path)
-        if program and _trained_by(program, bundle):
+        if program and _trained_by(program):
             programs.append(program)
     parts = {module.path for program in programs for module in program.modules.values() if module is not program.boot}
     yield from [program for program in programs if program.boot.path not in parts]
     yield from [program for program in programs if program.boot.path in parts]
 
 
-def _trained_by(program: Program, bundle: Bundle) -> str:
+def _trained_by(program: Program) -> str:
     """Return what a program trains with, or nothing."""
-    sources = {file.path: file.source for file in bundle.files}
-    texts = [read_whole(Path(sources[module.path])) for module in program.modules.values()]
-    return next((name for pattern, name in _PATTERNS if any(pattern.search(text) for text in texts)), "")
+    dotted = {spelled(node) for _, node in program.of(ast.Attribute)}
+    names = {name.rpartition(".")[2] for name in dotted} | {node.id for _, node in program.of(ast.Name)}
+    return next(
+        (
+            label
+            for packages, own, label in _TRAINS
+            if program.imports(*packages) or dotted & {*packages} or names & {*own}
+        ),
+        "",
+    )
 
 
 def _order(path: str) -> tuple[int, int, str]:
@@ -158,12 +174,12 @@ def _by_plain_command(program: Program) -> tuple[Program, dict[str, Any], str]:
     return program, {"command": f"python {program.boot.path}"}, reason
 
 
-def _mode(program: Program, bundle: Bundle) -> tuple[dict[str, Any], str]:
+def _mode(program: Program) -> tuple[dict[str, Any], str]:
     texts = _texts(program)
     if any(name == SPAWN for _, _, name in program.calls):
         return {"mode": "spawn"}, "it calls mp.spawn"
     if takes_ranks_of_torch(program):
-        return {"mode": "torchrun"}, f"it trains with {_trained_by(program, bundle)}"
+        return {"mode": "torchrun"}, f"it trains with {_trained_by(program)}"
     if texts & {"--local_rank", "--local-rank"}:
         return {"mode": "launch", "local_rank": "argument"}, "it declares --local_rank and does not read LOCAL_RANK"
-    return {"mode": "torchrun"}, "it reads its ranks from the environment"
+    return {"mode": "torchrun"}, f"it trains with {_trained_by(program)}"

@@ -190,6 +190,10 @@ def _of_launcher(launch: Launch) -> list[str]:
     notes = [f"{option}: dropped, it is an option of the launcher" for option in left]
     if dropped := [name for name in launch.options if name in _NOT_NEEDED]:
         notes.append(f"{', '.join(f'--{name}' for name in dropped)}: dropped, set by the backend")
+    if launch.launcher == "deepspeed" and not launch.options.get("no_local_rank"):
+        notes.append(
+            "--local_rank: not passed; torchrun sets LOCAL_RANK instead, which deepspeed.init_distributed() reads"
+        )
     if launch.of_scheduler:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in launch.of_scheduler)
         notes.append(f"{names}: dropped; for Slurm, write what the job needs into `backend`")

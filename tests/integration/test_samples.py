@@ -44,7 +44,10 @@ def test_a_sample_does_what_it_says(name: str, jobsubmit: Command, tmp_path: Pat
         pattern = rf"^\[rank {rank}\] " + SAID[name].replace("rank N", f"rank {rank}")
         assert re.search(pattern, said, re.MULTILINE), (pattern, said)
     if name in ("accelerate_ddp", "lightning_ddp", "manual_all_reduce"):
-        assert_timed(jobsubmit.json("report", job_id(done.stdout)), name)
+        report = jobsubmit.json("report", job_id(done.stdout))
+        assert_timed(report, name)
+        shown = jobsubmit("status", job_id(done.stdout)).stdout
+        assert [phase["name"] for phase in report["phases"] if phase["name"] not in shown] == []
 
 
 def assert_timed(report: dict[str, Any], name: str) -> None:

@@ -21,7 +21,8 @@ _VALUE = re.compile(r"%(?:\.\d+)?[sdrf]|\{\w*\}")
 _NO_MESSAGE = re.compile(
     r"#|<|python3 -I|Value error, |jobsubmit: |jobsubmit logs |bash /dev|exec |status code: |bold |--\{|from \w+\|"
     r"|\s*import \w+(?:\.\w+)*[,;|]"
-    r"|\[[A-Z][a-z]\]|pip install |most recent|Traceback|During handling|The above exc|create job.yaml|\{TORCHRUN\}"
+    r"|\[[A-Z][a-z]\]|pip install |most recent|Traceback|Extension modules|During handling|The above exc"
+    r"|create job.yaml|\{TORCHRUN\}"
     r"|.*(?:\(\?|\\d|\(\.\*|\[\^)"
 )
 # Commands, markup, the beginning of a name.

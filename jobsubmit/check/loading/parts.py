@@ -89,20 +89,17 @@ def _undivided(code: Code) -> Iterator[Finding]:
 def _same_shards(code: Code) -> Iterator[Finding]:
     """Yield a warning for a list of shards of webdataset that nothing divides among the processes.
 
-    Source: `SimpleShardList`, `WebDataset` and `single_node_only` of webdataset 0.2 and 1.0.
+    Source: `SimpleShardList` and `split_by_worker` of webdataset 0.2 and 1.0.
     """
     if code.names & {"split_by_node", "ResampledShards", "resampled", "nodesplitter", "SharedShardList"}:
         return
     keywords = {keyword.arg for _, keyword in code.program.of(ast.keyword)}
-    for module, call, name in code.reached.calls if not keywords & {"resampled", "nodesplitter"} else ():
-        if name.rpartition(".")[0].partition(".")[0] != "webdataset" or hides_arguments(call):
-            continue
-        if name.endswith(".SimpleShardList") and is_for_training(call, module):
+    if keywords & {"resampled", "nodesplitter"}:
+        return
+    for module, call in code.calls("webdataset.SimpleShardList", "webdataset.shardlists.SimpleShardList"):
+        if is_for_training(call, module):
             text = "each process reads all shards: split_by_worker divides them only among the workers of one process"
             yield Finding("warning", "no-sampler", module.where(call), text, "add wds.split_by_node to the pipeline")
-        elif name.endswith(".WebDataset") and is_for_training(call, module):
-            text = "webdataset refuses to read with several processes: nothing divides the shards among them"
-            yield Finding("warning", "no-sampler", module.where(call), text, "pass nodesplitter=wds.split_by_node")
 
 
 def _left_at_default(code: Code) -> Iterator[Finding]:

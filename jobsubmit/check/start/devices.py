@@ -158,8 +158,9 @@ def _is_named(node: ast.expr) -> bool:
 
 
 def _is_any_gpu(code: Code, chosen: ast.expr, module: Module) -> bool:
-    is_variable = isinstance(chosen, ast.Name)
-    return not is_variable and any(code.values.of(one, module) == "cuda" for one in _choices(chosen))
+    if isinstance(chosen, ast.IfExp) and not any(code.calls(INIT, least=Reach.SURELY)):
+        return False
+    return not isinstance(chosen, ast.Name) and any(code.values.of(one, module) == "cuda" for one in _choices(chosen))
 
 
 def _choices(chosen: ast.expr) -> list[ast.expr]:

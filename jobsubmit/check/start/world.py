@@ -25,6 +25,7 @@ _DEEPEST = 3
 def check_world(code: Code) -> Iterator[Finding]:
     """Yield where the nodes of a job would take the same ranks, or count one node's processes as all."""
     if code.facts.nodes == 1:
+        yield from _one_rank(code)
         return
     if code.facts.has_launcher:
         yield from _size_of_a_node(code)
@@ -34,6 +35,24 @@ def check_world(code: Code) -> Iterator[Finding]:
         found = list(_same_ranks(code)) or list(_unpassed_node_rank(code))
         yield from found
         yield from _nodes_as_processes(code)
+
+
+def _one_rank(code: Code) -> Iterator[Finding]:
+    """Yield an error where the processes of one node join with the same rank, such as the default of an argument."""
+    if not code.facts.has_launcher or (code.processes or 0) <= 1:
+        return
+    for module, call in code.calls(INIT):
+        rank = argument(call, "rank", _RANK)
+        value = code.values.of(rank, module)
+        if rank is not None and not isinstance(rank, ast.Constant) and is_count(value) and value >= 0:
+            yield Finding(
+                code.level_of(call, module),
+                "same-ranks",
+                module.where(call),
+                f"rank={ast.unparse(rank)} is {value} in each of the {code.processes} processes",
+                "leave rank and world_size out: they are read from the environment (RANK and WORLD_SIZE)",
+            )
+            return
 
 
 def _size_of_a_node(code: Code) -> Iterator[Finding]:

@@ -215,6 +215,37 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
 ]
 
 
+OWN_RANK = """
+import argparse, os, torch.distributed as dist
+parser = argparse.ArgumentParser()
+parser.add_argument("--rank", type=int, default={default})
+args = parser.parse_args()
+dist.init_process_group("gloo", rank=args.rank, world_size=4)
+"""
+NESTED = """
+import os, torch.distributed as dist, torch.multiprocessing as mp
+def work(i, each):
+    rank = int(os.environ["RANK"]) * each + i
+    dist.init_process_group("gloo", rank=rank, world_size={size})
+if __name__ == "__main__":
+    mp.spawn(work, args=(2,), nprocs=2)
+"""
+CASES += [
+    (
+        "same-ranks",
+        OWN_RANK.format(default=0),
+        OWN_RANK.format(default='int(os.environ["RANK"])'),
+        {"resources": {"nodes": 1, "nproc_per_node": 4}},
+    ),
+    (
+        "fixed-world-size",
+        NESTED.format(size=3).replace("mp.spawn(work, args=(2,), nprocs=2)", "work(0, 1)"),
+        NESTED.format(size='2 * int(os.environ["WORLD_SIZE"])'),
+        {"resources": {"nodes": 2, "nproc_per_node": 1}},
+    ),
+]
+
+
 @each_mistake(CASES)
 def test_a_mistake_is_found_and_what_is_right_is_not(
     check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
@@ -318,3 +349,14 @@ def test_packages_of_a_module_that_a_configuration_names(tmp_path: Path) -> None
     named = findings(tmp_path, **fields, args=["--base", "conf.yaml"])
     assert ["einops" in one.text for one in named if one.check == "packages"] == [True]
     assert not [one for one in findings(tmp_path, **fields) if one.check == "packages"]
+
+
+def test_modules_of_a_folder_without_init(tmp_path: Path) -> None:
+    (tmp_path / "own_models/heads").mkdir(parents=True)
+    (tmp_path / "own_models/heads/vgg.py").touch()
+    (tmp_path / "train.py").write_text(
+        "from own_models.heads import vgg\nfrom own_models import heads\n"
+        "from own_models.heads import resnet\nfrom own_models import neck\n"
+    )
+    told = [(one.where, one.text.partition(" does")[0]) for one in findings(tmp_path) if one.check == "imports"]
+    assert told == [("train.py:3", "module own_models.heads.resnet"), ("train.py:4", "module own_models.neck")]

@@ -99,6 +99,7 @@ def test_an_env_file(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(
         "TOKENIZER_NAME=bert-base\nKEYBOARD=us-international\nHF_TOKEN=$MY_TOKEN\nWANDB_API_KEY=\nSEED=123456\n"
         "export DB_PASSWORD=hunter2hunter2\n"
+        "OPENAI_API_KEY=sk-...\nPOSTGRES_PASSWORD='postgres'\n"
     )
     (tmp_path / ".env.example").write_text("DB_PASSWORD=hunter2hunter2\n")
     assert places(tmp_path) == [".env:6"]

@@ -446,7 +446,7 @@ def test_a_command_that_needs_a_launcher_gets_a_hint_that_starts_one(jobsubmit: 
 def test_code_that_was_judged_is_not_judged_again(jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/train.py").write_text(
-        "import os\nos.environ['MASTER_PORT'] = '1'\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "import os, torch.distributed as dist\nos.environ['MASTER_PORT'] = '1'\ndist.init_process_group('gloo')\n"
     )
     (tmp_path / "job.yaml").write_text("name: a\nmode: torchrun\ncode_dir: code\nboot_file: train.py\n")
     state = tmp_path / "state"

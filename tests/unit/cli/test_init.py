@@ -217,6 +217,9 @@ def test_the_code_decides_between_the_ways_to_start_it(text: str, command: str, 
         ("import deepspeed\np.add_argument('--local_rank')\n", "torchrun"),
         ("from torch.distributed.device_mesh import init_device_mesh\n", "torchrun"),
         ("from torch.distributed.fsdp import fully_shard\n", "torchrun"),
+        ("import argparse, deepspeed\n", "torchrun"),
+        ("import torch, lightning as L\n", "torchrun"),
+        ("import torch\ntorch.distributed.init_process_group()\n", "torchrun"),
     ],
 )
 def test_what_trains_is_recognised(text: str, mode: str, jobsubmit: Command, tmp_path: Path) -> None:
@@ -286,6 +289,30 @@ def test_a_script_that_works_as_it_is_read_is_found(jobsubmit: Command, tmp_path
     (tmp_path / "model.py").write_text("import torch.distributed as dist\nclass Model:\n    pass\n")
     jobsubmit("init")
     assert yaml.safe_load((tmp_path / "job.yaml").read_text())["boot_file"] == "example.py"
+
+
+def test_what_only_a_comment_names_does_not_train(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "go.py").write_text(
+        "# TODO: torch.distributed; import deepspeed\nif __name__ == '__main__':\n    pass\n"
+    )
+    assert "scripts that you could start: go.py" in jobsubmit("init", code=2).stderr
+
+
+@pytest.mark.parametrize(("text", "file"), [("def train():\n    pass\ntrain()\n", "fit.py"), ("x = 1\n", "other.py")])
+def test_a_hint_names_a_file_that_exists(text: str, file: str, jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(text)
+    assert f'--from "python {file}"' in jobsubmit("init", code=2).stderr
+
+
+def test_deepspeed_passes_the_local_rank_by_an_argument() -> None:
+    (first, *_) = drafts_from_command("deepspeed --num_gpus 2 train.py --lr 1")
+    assert first.fields["mode"] == "torchrun"
+    assert any("torchrun sets LOCAL_RANK instead" in note for note in first.notes)
+
+
+def test_a_module_is_named_once() -> None:
+    (first, *_) = drafts_from_command("accelerate launch --num_processes 2 -m pkg.train")
+    assert first.fields["command"][3:] == ["accelerate", "-m", "pkg.train"]
 
 
 def test_requirements_that_help_are_named(jobsubmit: Command, tmp_path: Path) -> None:
