@@ -13,6 +13,7 @@ from typing import Any
 from jobsubmit.agent.atomic_write import read_file
 from jobsubmit.agent.job_directory import DIFFERENCE, RESOLVED, SCRIPT_NAME, JobDirectory
 from jobsubmit.backends.models import JobStatus, LogLine, LogQuery
+from jobsubmit.common.code_paths import short_paths
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
@@ -129,7 +130,7 @@ def _stacks(record: JobRecord, status: JobStatus, settings: Settings) -> Iterato
         return
     with suppress(BackendError, JobNotFoundError):
         for rank, text in sorted(monitor.stacks(record, settings).items())[:_MOST_STACKS]:
-            yield Paper(f"stacks of rank {rank}", text[:_MOST_LETTERS].decode("utf-8", "replace"))
+            yield Paper(f"stacks of rank {rank}", short_paths(text[:_MOST_LETTERS].decode("utf-8", "replace")))
 
 
 def _papers(folder: Path) -> tuple[Paper, ...]:
@@ -169,7 +170,7 @@ def log_excerpts(found: Report, settings: Settings) -> tuple[Paper, ...]:
     papers = []
     with suppress(BackendError, JobNotFoundError, OSError):
         for name, query in queries.items():
-            text = "\n".join(map(_log_text, monitor.logs(record, settings, query)))
+            text = short_paths("\n".join(map(_log_text, monitor.logs(record, settings, query))))
             papers += [Paper(name, text)] if text else []
     return tuple(papers)
 

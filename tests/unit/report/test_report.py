@@ -10,9 +10,11 @@ import pytest
 from command import Command
 from timing_files import Times, timing_file
 
-from jobsubmit.backends.models import Failure, JobPhase, JobStatus, Recovery, State
+from jobsubmit.backends.models import Failure, JobPhase, JobStatus, LogLine, Recovery, State
 from jobsubmit.common.sizes import bytes_text
+from jobsubmit.config import BUILT_IN
 from jobsubmit.errors import UsageError
+from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.metrics.collection import Metrics
 from jobsubmit.report.curves import find_curves
@@ -20,7 +22,7 @@ from jobsubmit.report.goodput import measure_goodput
 from jobsubmit.report.html import render_page
 from jobsubmit.report.job_phases import find_marks, find_phases
 from jobsubmit.report.model import Paper, Report
-from jobsubmit.report.report import compare, notes
+from jobsubmit.report.report import compare, log_excerpts, notes
 from jobsubmit.report.statistics import compare_medians, measure_spread
 from jobsubmit.report.steps import Sync, measure_syncs
 from jobsubmit.report.text import percent_text, ratio_rows, seconds_text, straggler_text
@@ -251,6 +253,13 @@ def report_of(job_id: str, files: list[bytes], name: str = "job", message: str =
     phases = find_phases(steps, told)
     goodput = measure_goodput(phases, [], begin=1000.0, end=1030.0)
     return Report(record, status, phases, find_marks(status), found, tuple(notes(told, found)), goodput)
+
+
+def test_paths_in_the_logs_of_a_page_begin_at_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = LogLine(1, 3, "stderr", 0.0, '  File "/home/me/state/jobs/a-1/nodes/1/code/train.py", line 3, in work')
+    monkeypatch.setattr(monitor, "logs", lambda *args: [line])
+    (paper,) = log_excerpts(report_of("a-1", []), BUILT_IN)
+    assert paper.text == '[rank 3]   File "code/train.py", line 3, in work'
 
 
 def test_two_jobs_compare() -> None:
