@@ -294,9 +294,9 @@ def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
         if owners and model in SPECS.values():
             modes = [mode for mode in owners if mode != "command"]
             *others, last = modes
-            named = f"modes {', '.join(others)} and {last}" if others else f"mode {last}"
+            named = f"the modes {', '.join(others)} and {last}" if others else f"mode {last}"
             instead = ", or use `command` instead of `boot_file`" if "command" in owners else ""
-            return f"is a field of the {named} only: remove it, or change `mode`{instead}"
+            return f"is a field of {named} only: remove it, or change `mode`{instead}"
         if name in ResourcesSpec.model_fields and model in SPECS.values():
             return f"is not a field here; did you mean `resources.{name}`?"
     if name in _GPU_NAMES and model in SPECS.values() and parents in ([], ["resources"]):

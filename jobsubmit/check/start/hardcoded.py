@@ -56,7 +56,8 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     size = code.values.of(argument(call, "world_size", 3), module)
     rank = argument(call, "rank", 4)
     expected = code.world_size
-    starts_more = code.facts.has_launcher and any(code.calls(SPAWN))  # each process of the launcher starts others
+    # The one process of a launcher on each node may start the others.
+    starts_more = code.facts.has_launcher and code.processes == 1 and any(code.calls(SPAWN))
     if is_count(size) and size > 0 and expected not in (None, 0, size) and not starts_more:
         spelled = ast.unparse(argument(call, "world_size", 3) or call)
         known = f"world_size is {size}" if spelled == str(size) else f"world_size={spelled} is {size}"

@@ -39,7 +39,7 @@ def check_world(code: Code) -> Iterator[Finding]:
 
 def _one_rank(code: Code) -> Iterator[Finding]:
     """Yield an error where the processes of one node join with the same rank, such as the default of an argument."""
-    if not code.facts.has_launcher or (code.processes or 0) <= 1:
+    if not code.facts.has_launcher or (code.processes or 0) <= 1 or any(code.calls(*SPAWNS)):
         return
     for module, call in code.calls(INIT):
         rank = argument(call, "rank", _RANK)

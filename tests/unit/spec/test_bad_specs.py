@@ -163,8 +163,8 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     "misspelled nested field": (GOOD + "resources:\n  node: 2\n", 6, "did you mean `nodes`"),
     "unknown field": (GOOD + "zzz: 1\n", 5, "is not a field"),
     "nodes at the top": (GOOD + "nodes: 2\n", 5, "did you mean `resources.nodes`"),
-    "image in spawn": (SPAWN + "image: x\n", 5, "is a field of the modes launch, torchrun and command only"),
-    "args in spawn": (SPAWN + "args: [x]\n", 5, "is a field of the modes launch, torchrun and command only"),
+    "image in spawn": (SPAWN + "image: x\n", 5, "is a field of the modes launch and torchrun only"),
+    "args in spawn": (SPAWN + "args: [x]\n", 5, "is a field of the modes launch and torchrun only"),
     "framework in torchrun": (GOOD + "framework: {name: PyTorch, version: x}\n", 5, "is a field of mode spawn only"),
     "rdzv_backend in launch": (
         GOOD.replace("torchrun", "launch") + "rdzv_backend: c10d\n",
