@@ -6,7 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -362,8 +362,8 @@ class _Search:
                 text = f"{owner.path} does not define {name}"
                 yield Finding("error", "imports", where, text, self._similar(owner, name))
                 return
-        is_folder = self._is_own_folder(base.partition(".")[0]) and self._is_folder(base)
-        if owner is None and is_folder and name != "*" and not self.has_more_places:
+        is_folder = owner is None and self._is_folder(base) and self._is_own_folder(base.partition(".")[0])
+        if is_folder and name != "*" and not self.has_more_places:
             if not (self._is_module(full) or self._left_out(full) or self._is_built(base)):
                 text = f"module {full} does not exist in {self.bundle.root}"
                 yield Finding("error", "imports", where, text, "correct its name")
@@ -488,11 +488,17 @@ def _own_file(root: Path, folder: Path, top: str) -> Path | None:
     return next((path for path in paths if (root / path).is_file()), None)
 
 
-def _installed(top: str) -> bool:
-    """Return whether a package of this name is installed here: then it is taken to be meant."""
+@cache
+def _packages_here() -> frozenset[str]:
+    """Return the modules of the packages that are installed here: reading them takes a second."""
     import importlib.metadata
 
-    return top in importlib.metadata.packages_distributions()
+    return frozenset(importlib.metadata.packages_distributions())
+
+
+def _installed(top: str) -> bool:
+    """Return whether a package of this name is installed here: then it is taken to be meant."""
+    return top in _packages_here()
 
 
 def _may_fail(node: ast.AST, module: Module) -> bool:

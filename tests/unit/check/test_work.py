@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
 from checked import findings
 
 TRAIN = """
@@ -146,3 +149,22 @@ def test_twice_the_code_is_little_more_than_twice_the_work(tmp_path: Path) -> No
     counts = [_calls(tmp_path / f"of{parts}", parts) for parts in (10, 20, 40)]
     assert counts[1] / counts[0] < 2.2
     assert counts[2] / counts[1] < 2.2
+
+
+def test_what_is_installed_here_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = 0
+    packages = importlib.metadata.packages_distributions
+
+    def counted() -> Mapping[str, list[str]]:
+        nonlocal reads
+        reads += 1
+        return packages()
+
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", counted)
+    for number in range(9):
+        (tmp_path / f"models_{number}").mkdir()
+        (tmp_path / f"models_{number}/net.py").touch()
+    imports = "".join(f"from models_{number} import net\n" for number in range(9))
+    (tmp_path / "train.py").write_text(imports)
+    findings(tmp_path)
+    assert reads <= 1
