@@ -469,6 +469,8 @@ class _Search:
 
 def _package_of(line: str) -> str:
     """Return the name of the package that a line of requirements names, or whose address it is."""
+    if given := re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*@\s", line):
+        return given[1].replace("-", "_")
     named = re.search(r"[#&]egg=([\w.-]+)", line)
     address = named or re.search(r"(?:git\+|https?://)\S*?/([\w.-]+?)(?:\.git)?(?:[@#]\S*|/?)(?:\s|$)", line)
     name = address[1] if address else re.split(r"[^a-z0-9_.-]", line.removeprefix("-e "))[0]

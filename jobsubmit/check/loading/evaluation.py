@@ -150,7 +150,8 @@ def _combines(finder: CollectiveFinder, nodes: Iterable[ast.AST], module: Module
         first = next(finder.collectives([ast.Expr(node)], module), None)
         if _is_adding_up(node) or (first is not None and first.name not in BARRIERS):
             return True
-        if first is not None and _adds_up_inside(finder.code, node, module):
+        is_of_groups = finder.may_combine(node, module)  # those of each node, and then their first ranks
+        if (first is not None or is_of_groups) and _adds_up_inside(finder.code, node, module):
             return True
     return False
 

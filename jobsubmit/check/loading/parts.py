@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp, is_sharding
+from jobsubmit.check.code import INIT, INIT_RPC, SPAWN, Code, is_count, is_ddp, is_sharding
 from jobsubmit.check.collectives.rank_conditions import is_in_branch_of_zero
 from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
 from jobsubmit.check.origins import keywords_of, words_of
@@ -186,7 +186,7 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
         return
     yield from _given_by_position(code)
     for calling, call, name in code.reached.calls:
-        if name in (INIT, INIT_RPC):
+        if name in (INIT, INIT_RPC) or _starts_processes(code, name):
             continue
         keywords = keywords_of(code, call, calling)
         own_part = next((keywords[name] for name in _PART_NUMBERS if name in keywords), None)
@@ -221,6 +221,13 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
                 "processes: some would read the same part",
             )
             return
+
+
+def _starts_processes(code: Code, name: str) -> bool:
+    """Return whether a function of the program calls mp.spawn: what it gets counts the nodes."""
+    found = code.program.definition(name)
+    calls = [node for node in ast.walk(found[1]) if isinstance(node, ast.Call)] if found is not None else []
+    return found is not None and any(code.program.name_of(call.func, found[0]) == SPAWN for call in calls)
 
 
 def _is_for_some_ranks(code: Code, call: ast.Call, module: Module) -> bool:

@@ -360,3 +360,64 @@ def test_modules_of_a_folder_without_init(tmp_path: Path) -> None:
     )
     told = [(one.where, one.text.partition(" does")[0]) for one in findings(tmp_path) if one.check == "imports"]
     assert told == [("train.py:3", "module own_models.heads.resnet"), ("train.py:4", "module own_models.neck")]
+
+
+COMM = """
+import torch.distributed as dist
+own = leaders = None
+def create(rank, world_size):
+    global own, leaders
+    groups = [dist.new_group(list(range(first, first + 2))) for first in range(0, world_size, 2)]
+    own, leaders = groups[rank // 2], dist.new_group(list(range(0, world_size, 2)))
+def add(tensor, local_rank, first):
+    dist.reduce(tensor, dst=first, group=own)
+    if local_rank == 0:
+        dist.all_reduce(tensor, group=leaders)
+    dist.broadcast(tensor, src=first, group=own)
+    return tensor
+"""
+EVALUATED = f"""{NET}
+import comm
+comm.create(rank, world_size)
+def evaluate(model, batches):
+    seen = torch.zeros(2)
+    for (x,) in batches:
+        seen[0] += model(x).sum()
+    {{combine}}
+    return seen[0].item()
+print(evaluate(net, loader))
+"""
+LAUNCHED = """
+import argparse, torch.distributed as dist, torch.multiprocessing as mp
+parser = argparse.ArgumentParser()
+parser.add_argument("--rank", "--shard_id", dest="shard_id", default=0, type=int)
+parser.add_argument("--world_size", "--num_shards", dest="num_shards", default=1, type=int)
+parser.add_argument("--init_method", default="")
+def run(local_rank, each, init_method, shard_id, num_shards):
+    rank = shard_id * each + local_rank
+    dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=each * num_shards)
+def launch_job(init_method, shard_id, num_shards):
+    mp.spawn(run, nprocs=2, args=(2, init_method, shard_id, num_shards))
+if __name__ == "__main__":
+    args = parser.parse_args()
+    launch_job(init_method=args.init_method, shard_id=args.shard_id, num_shards=args.num_shards)
+"""
+
+
+def test_figures_that_are_added_up_within_nodes_and_between_them(tmp_path: Path) -> None:
+    (tmp_path / "comm.py").write_text(COMM)
+    added = "seen = comm.add(seen, local_rank, rank - local_rank)"
+    assert "part-as-whole" in found(tmp_path, EVALUATED.format(combine="pass"), **GPUS)
+    assert "part-as-whole" not in found(tmp_path, EVALUATED.format(combine=added), **GPUS)
+
+
+def test_a_function_that_starts_processes_counts_nodes(tmp_path: Path) -> None:
+    assert "part-of-node" not in found(tmp_path, LAUNCHED, mode="spawn")
+
+
+def test_a_package_that_is_named_with_its_address(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("numpy\ntimm @ git+https://example.org/pytorch-image-models.git@v1\n")
+    text = "import numpy, timm, segment_anything\n"
+    (tmp_path / "train.py").write_text(text)
+    told = [one.text for one in findings(tmp_path, **GPUS, requirements="requirements.txt") if one.check == "packages"]
+    assert told == ["requirements.txt does not name a package for module segment_anything"]
