@@ -37,9 +37,11 @@ from jobsubmit.report.timing_files import Process, parse_processes
 
 
 def read_phases(record: JobRecord, status: JobStatus, settings: Settings) -> tuple[Phase, ...]:
-    """Return the phases of a job as its report shows them; the timings of its processes count once it has ended."""
-    is_timed = status.state.is_final and bool(record.handle)
-    files = monitor.timings(record, settings) if is_timed else ()
+    """Return the phases of a job as its report shows them; with `profile`, its timings count once it has ended."""
+    files: list[bytes] = []
+    if status.state.is_final and record.handle and _was_asked(record, settings):
+        with suppress(BackendError, JobNotFoundError):
+            files = list(monitor.timings(record, settings))
     return find_phases(monitor.phases_of(record, status), parse_processes(files), status.ended)
 
 

@@ -292,10 +292,12 @@ def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
     if not parents:
         owners = [mode for mode, spec in SPECS.items() if name in spec.model_fields]
         if owners and model in SPECS.values():
-            modes = [mode for mode in owners if mode != "command"]
+            modes = [mode for mode in owners if mode != "command"] or owners
             *others, last = modes
             named = f"the modes {', '.join(others)} and {last}" if others else f"mode {last}"
             instead = ", or use `command` instead of `boot_file`" if "command" in owners else ""
+            if name == "command":
+                instead = ", or remove `mode` and `boot_file`"
             return f"is a field of {named} only: remove it, or change `mode`{instead}"
         if name in ResourcesSpec.model_fields and model in SPECS.values():
             return f"is not a field here; did you mean `resources.{name}`?"

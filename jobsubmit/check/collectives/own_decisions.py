@@ -26,6 +26,7 @@ _OWN_LOSS = re.compile(
 )
 _LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
+_IS_EMPTY = re.compile(r"not (\w+)\.any\(\)|(\w+)\.(?:sum|numel)\(\) == 0|len\((\w+)\) == 0")
 _OF_BATCH = re.compile(r"batch|sample|target|label|box|mask|keep|valid|reward|instance|\bgt|positive")
 _STOPS_EARLY = re.compile(r"early_?stop|(?:^|\.)stopper$", re.IGNORECASE)
 
@@ -81,30 +82,11 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
 
 def _asks_for_nothing(node: ast.If) -> bool:
     """Return whether a step is left out because a batch has nothing to learn from: `if not mask.any(): continue`."""
-    is_left = isinstance(node.body[-1], (ast.Continue, ast.Return)) and not node.orelse
-    computes = any(
-        isinstance(one, ast.Attribute) and one.attr == "backward" for part in node.body for one in ast.walk(part)
-    )
-    match node.test:
-        case ast.UnaryOp(
-            op=ast.Not(), operand=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="any"), args=[])
-        ):
-            pass
-        case ast.Compare(
-            left=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="sum" | "numel"), args=[]),
-            ops=[ast.Eq()],
-            comparators=[ast.Constant(value=0)],
-        ):
-            pass
-        case ast.Compare(
-            left=ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)]),
-            ops=[ast.Eq()],
-            comparators=[ast.Constant(value=0)],
-        ):
-            pass
-        case _:
-            return False
-    return is_left and not computes and _OF_BATCH.search(name) is not None
+    asked = _IS_EMPTY.fullmatch(ast.unparse(node.test))
+    is_of_batch = asked is not None and any(name and _OF_BATCH.search(name) for name in asked.groups())
+    parts = [one for part in node.body for one in ast.walk(part)]
+    computes = any(isinstance(one, ast.Attribute) and one.attr == "backward" for one in parts)
+    return is_of_batch and not computes and not node.orelse and isinstance(node.body[-1], (ast.Continue, ast.Return))
 
 
 def _is_of_all_ranks(finder: CollectiveFinder, node: ast.If, loop: ast.AST, module: Module) -> bool:

@@ -91,10 +91,8 @@ def _same_shards(code: Code) -> Iterator[Finding]:
 
     Source: `SimpleShardList` and `split_by_worker` of webdataset 0.2 and 1.0.
     """
-    if code.names & {"split_by_node", "ResampledShards", "resampled", "nodesplitter", "SharedShardList"}:
-        return
-    keywords = {keyword.arg for _, keyword in code.program.of(ast.keyword)}
-    if keywords & {"resampled", "nodesplitter"}:
+    keywords = {str(keyword.arg) for _, keyword in code.program.of(ast.keyword)}
+    if (code.names | keywords) & {"split_by_node", "ResampledShards", "resampled", "nodesplitter", "SharedShardList"}:
         return
     for module, call in code.calls("webdataset.SimpleShardList", "webdataset.shardlists.SimpleShardList"):
         if is_for_training(call, module):
