@@ -58,7 +58,7 @@ from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.environment import JOB_OF_SLURM, LAUNCHER_VARIABLES, OF_SCHEDULERS, check_environment
 from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
-from jobsubmit.check.start.launcher import check_launcher, variables_of
+from jobsubmit.check.start.launcher import check_launcher, check_script, variables_of
 from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import check_ranks
 from jobsubmit.check.start.world import check_world
@@ -118,6 +118,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         source = next((file.source for file in bundle.files if file.path == posixpath.normpath(path)), None)
         return Path(source).read_text(errors="replace") if source else ""
 
+    yield from check_script(job, {file.path for file in bundle.files})
     yield from check_launcher(job, read)
     plan, own_words, is_module = _as_seen(job, bundle, read)
     found = list(check_boot_file(plan, bundle))

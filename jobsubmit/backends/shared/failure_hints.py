@@ -39,6 +39,10 @@ SIGNALS: Mapping[int, Diagnosis] = {
         "check its memory use (dmesg, the platform's monitor), reduce the batch size, or use fewer data workers",
     ),
     **dict.fromkeys((signals.SIGSEGV, signals.SIGFPE, signals.SIGILL), _CRASHED),
+    signals.SIGABRT: Diagnosis(
+        "the process ended itself: a check in compiled code failed",
+        "see the lines above its stack: often a failed assertion in C++, or torch's watchdog of collectives",
+    ),
     signals.SIGBUS: Diagnosis(
         "the process could not use memory that it had mapped: usually the shared memory (/dev/shm) of the node is full",
         "use fewer data workers, or make it larger (Volcano: backend.shm_size); or a file became shorter while the "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.start.devices import hidden_gpus
@@ -69,6 +69,18 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     else:
         text = f"{launcher} starts on {launch.nodes} nodes (--nnodes), but the job has {job.nodes}"
         yield Finding("warning", "launcher-nodes", "command", text, f"set resources.nodes: {launch.nodes}, or --nnodes")
+
+
+def check_script(job: LaunchPlan, paths: Container[str]) -> Iterator[Finding]:
+    """Yield an error for a shell script that a start command names, and that is not among the files of the job."""
+    words = list(job.command or ())
+    if words and words[0].rpartition("/")[2] in ("bash", "sh"):
+        words = words[1:2]
+    script = words[0] if words else ""
+    is_own = script.endswith(".sh") and not script.startswith(("/", "~")) and "$" not in script
+    if is_own and not job.setup and posixpath.normpath(script) not in paths:
+        hint = "correct the path: a job starts in the code directory; `jobsubmit bundle --list` shows what is uploaded"
+        yield Finding("error", "boot-file", "command", f"{script} is not among the files that are uploaded", hint)
 
 
 def variables_of(job: LaunchPlan) -> frozenset[str]:

@@ -62,6 +62,10 @@ SAID = {
     "huggingface_hub.errors.GatedRepoError: 401 Client Error. Cannot access gated repo": "Hugging Face refused access",
     "wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login": "wandb needs a key",
     "EOFError: EOF when reading a line": "asks for input",
+    "/jobs/a-1/start.sh: line 91: exec: pyhton: not found": "a program that the command starts",
+    "run.sh: line 3: nvcc: command not found": "a program that the command starts",
+    "/jobs/a-1/start.sh: line 91: ./run.sh: Permission denied": "./run.sh may not be executed",
+    "/opt/env/bin/python: No module named missing": "the module missing was not found",
     "OSError: [Errno 24] Too many open files: '/data/1.png'": "too many files open",
     "RuntimeError: received 0 items of ancdata": "too many files open",
     "RuntimeError: can't start new thread": "no more threads",
@@ -187,6 +191,12 @@ def test_a_server_that_has_no_address_need_not_be_a_node() -> None:
     found = diagnose(["Failed to resolve 'huggingface.co' ([Errno -2] Name or service not known)"])
     assert found
     assert "internet" in found.hint
+
+
+def test_a_process_that_aborts_is_explained() -> None:
+    found = diagnose(["Fatal Python error: Aborted"], signal=signal.SIGABRT)
+    assert found
+    assert "ended itself" in found.meaning
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGILL])

@@ -421,3 +421,21 @@ def test_a_package_that_is_named_with_its_address(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(text)
     told = [one.text for one in findings(tmp_path, **GPUS, requirements="requirements.txt") if one.check == "packages"]
     assert told == ["requirements.txt does not name a package for module segment_anything"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_missing"),
+    [
+        ({"command": "bash run.sh"}, False),
+        ({"command": "./run.sh"}, False),
+        ({"command": "bash missing.sh"}, True),
+        ({"command": "./scripts/missing.sh --lr 1"}, True),
+        ({"command": "bash missing.sh", "setup": "make missing.sh"}, False),
+        ({"command": "bash /opt/run.sh"}, False),
+        ({"command": ["bash", "-c", "missing.sh"]}, False),
+    ],
+)
+def test_a_script_that_is_not_there(fields: dict[str, Any], is_missing: bool, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("echo\n")
+    told = [one.text for one in findings(tmp_path, **fields) if one.check == "boot-file"]
+    assert bool(told) is is_missing

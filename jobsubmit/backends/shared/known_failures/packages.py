@@ -17,7 +17,7 @@ ROWS = (
         "index",
     ),
     KnownFailure(
-        r"No module named '([^']+)'",
+        r"No module named '?([\w.-]+)",
         "the module {0} was not found on the node",
         "add it to the file that `requirements` names, or install it for the Python of the nodes; a module of your own "
         "must be in code_dir: `jobsubmit bundle --list` shows what is uploaded",

@@ -79,6 +79,16 @@ ROWS = (
         "pass the answer as an argument of the boot file",
     ),
     KnownFailure(
+        r"exec: ([^:\n]+): not found|: ([^:\s]+): command not found",
+        "a program that the command starts is not on the node",
+        "correct its name, or install it in the image or in `setup`",
+    ),
+    KnownFailure(
+        r"line \d+: (\S+): Permission denied",
+        "{0} may not be executed on the node",
+        "make it executable (chmod +x) and upload it again, or start it with bash",
+    ),
+    KnownFailure(
         r"trying to initialize the default process group twice",
         "init_process_group was called twice",
         "call it once; if a library may have called it, test torch.distributed.is_initialized() first",
