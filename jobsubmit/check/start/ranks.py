@@ -10,7 +10,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.check.start.environment import WITH_TORCHRUN
@@ -30,6 +30,7 @@ _SAYS_SO = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*\.?(?:ini
 def check_ranks(code: Code) -> Iterator[Finding]:
     """Yield what is wrong with the way in which the code gets its rank and its processes."""
     yield from _no_group(code)
+    yield from _group_left_out(code)
     yield from _unpicklable(code)
     if not code.facts.has_launcher:
         yield from _no_processes(code)
@@ -52,6 +53,46 @@ def _no_group(code: Code) -> Iterator[Finding]:
                 'call torch.distributed.init_process_group("nccl"), or "gloo" on CPUs, before it',
             )
             return
+
+
+def _group_left_out(code: Code) -> Iterator[Finding]:
+    """Yield a warning where DistributedDataParallel is used, and a condition of this job leaves out its process group.
+
+    `if args.distributed: init_process_group()`, where nothing sets the argument.
+    """
+    if code.has_framework or code.looks_up_names or any(_is_said_to(code, *reached) for reached in code.reached.calls):
+        return
+    made = [
+        (module, node, module.parents.get(node))
+        for module, node in code.program.of(ast.Attribute, ast.Name)
+        if (node.attr if isinstance(node, ast.Attribute) else node.id) in _MAKE_GROUPS
+    ]
+    tests = [_test_that_fails(code, call, module) if isinstance(call, ast.Call) else None for module, _, call in made]
+    if not made or None in tests:
+        return
+    for module, call, name in code.reached.calls:
+        if is_ddp(name) and code.reached.is_sure(call, module):
+            yield Finding(
+                "warning",
+                "no-init",
+                module.where(call),
+                "DistributedDataParallel needs a process group, and init_process_group is not called: "
+                f"`{ast.unparse(tests[0] or call)}` does not hold",
+                "pass what the condition asks for, or call init_process_group() without it",
+            )
+            return
+
+
+def _test_that_fails(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
+    """Return the condition around a call, in its function, that does not hold in this job."""
+    inner: ast.AST = call
+    for above in module.above(call):
+        if isinstance(above, FUNCTIONS):
+            return None
+        if isinstance(above, ast.If) and inner in above.body and code.values.truth(above.test, module) is False:
+            return above.test
+        inner = above
+    return None
 
 
 def _makes_group(code: Code) -> bool:

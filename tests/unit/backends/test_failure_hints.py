@@ -110,7 +110,7 @@ RECORDED = {
     "generator": "on the device cuda, and cpu is needed",
     "half_input": "tensors of different precision",
     "init_twice": "init_process_group was called twice",
-    "inplace": "that backward() needs was changed before",
+    "inplace": "that backward() needs was changed in place",
     "input_on_cpu": "an input of type torch.FloatTensor, and its weights are of type torch.cuda.FloatTensor",
     "label": "a check in a GPU kernel failed: t >= 0 && t < n_classes",
     "model_on_cpu": "got device_ids, and the model is on the CPU",

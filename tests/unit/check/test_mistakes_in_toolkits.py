@@ -230,7 +230,25 @@ def work(i, each):
 if __name__ == "__main__":
     mp.spawn(work, args=(2,), nprocs=2)
 """
+LEFT_OUT = """
+import argparse, os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+parser = argparse.ArgumentParser()
+parser.add_argument("--distributed", action="store_true")
+args = parser.parse_args()
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+if args.distributed:
+    dist.init_process_group("nccl")
+model = torch.nn.Linear(4, 1).cuda()
+{wrap}
+"""
 CASES += [
+    (
+        "no-init",
+        LEFT_OUT.format(wrap="model = DDP(model)"),
+        LEFT_OUT.format(wrap="if args.distributed:\n    model = DDP(model)"),
+        GPUS,
+    ),
     (
         "same-ranks",
         OWN_RANK.format(default=0),

@@ -88,7 +88,7 @@ ROWS = (
     ),
     KnownFailure(
         r"modified by an inplace operation",
-        "a tensor that backward() needs was changed before",
+        "a tensor that backward() needs was changed in place",
         "torch.autograd.set_detect_anomaly(True) shows which operation; with two forward passes of "
         "DistributedDataParallel before one backward(), pass broadcast_buffers=False",
     ),
