@@ -9,7 +9,7 @@ from typing import Any
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
 from jobsubmit.config import load_settings
 from jobsubmit.jobs import monitor, submit
-from jobsubmit.jobs.prepare import Demands, Prepared, prepare as prepare_job, remember_findings
+from jobsubmit.jobs.prepare import Demands, Prepared, prepare as prepare_job
 from jobsubmit.jobs.records import JobRecord, JobRecords, find_job
 from jobsubmit.jobs.rerun import prepare_rerun
 from jobsubmit.plan.launch_plan import build_plan
@@ -50,10 +50,7 @@ def create(job: LoadedSpec, job_id: str | None = None) -> JobHandle:
 
     handle = jobsubmit.create(jobsubmit.load("job.yaml"))
     """
-    settings = load_settings()
-    prepared = prepare(job, job_id)
-    remember_findings(prepared, settings)
-    return submit.submit(prepared, settings).handle
+    return submit.submit(prepare(job, job_id), load_settings()).handle
 
 
 def status(job: JobHandle | str) -> JobStatus:

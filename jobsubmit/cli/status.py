@@ -82,7 +82,7 @@ def status(job: JobName) -> None:
 def _show_status(record: JobRecord, now: JobStatus, training: TrainingState, settings: Settings) -> None:
     from jobsubmit.report.report import read_phases
 
-    phases, directory = read_phases(record, now, settings), str(settings.job_dir(record.id))
+    phases, directory = console.readable(read_phases(record, now, settings)), str(settings.job_dir(record.id))
     record, now = console.readable(record), console.readable(now)
     formatting.show_report(sys.stdout, record, now)
     progress = training_text(training, None if now.state.is_final else time.time())

@@ -49,10 +49,7 @@ def act(
 ) -> None:
     """Prepare a job, show the notes on it, and submit it, or show what would be submitted."""
     with console.said_if_slow(READING):
-        prepared = prepare.examine(loaded, settings, demands)
-    if not dry_run:
-        prepare.remember_findings(prepared, settings)
-    prepare.require_valid(prepared, demands)
+        prepared = prepare.prepare(loaded, settings, demands)
     act_on(prepared, settings, dry_run=dry_run, follow=follow, propagate=propagate, key=key)
 
 

@@ -101,14 +101,9 @@ class Demands:
 def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
     """Decide everything about a job: read the code directory, change nothing. Raises CheckError if a check fails."""
     prepared = examine(loaded, settings, demands)
-    require_valid(prepared, demands)
-    return prepared
-
-
-def require_valid(prepared: Prepared, demands: Demands) -> None:
-    """Raise CheckError if a check failed, or if it is not the submission that is expected."""
     stop_at_errors(prepared.findings)
     _require_expected(prepared, demands.expected)
+    return prepared
 
 
 def _require_expected(prepared: Prepared, expected: str) -> None:

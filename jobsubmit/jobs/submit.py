@@ -24,7 +24,7 @@ from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.jobs.missing import left_out_text
 from jobsubmit.jobs.monitor import status, with_handle
-from jobsubmit.jobs.prepare import Prepared, missing_secrets, stop_at_errors
+from jobsubmit.jobs.prepare import Prepared, missing_secrets, remember_findings, stop_at_errors
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.plan.plan_file import plan_text
 from jobsubmit.stores.opening import open_store
@@ -163,6 +163,7 @@ def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, p
     save_known(folder, prepared.bundle, len(load_known(folder, prepared.bundle.root)))
     clean = clean_digests(prepared.bundle, prepared.plan.allow_secrets)
     save_clean(folder, prepared.bundle, RULES_DIGEST, clean)
+    remember_findings(prepared, settings)
     return summary
 
 

@@ -142,7 +142,7 @@ def test_data_that_git_ignores_and_a_configurator(jobsubmit: Command, tmp_path: 
     (tmp_path / ".gitignore").write_text("*.bin\n/state/\n")
     git(tmp_path)
     jobsubmit("init")
-    told = jobsubmit("validate", "job.yaml").stderr
+    told = jobsubmit("validate", "job.yaml", code=3).stderr
     assert "ignored by .gitignore line 1: *.bin" in told
     assert "add the line !data/shakespeare/train.bin to .jobignore" in told
     assert "set backend: gloo in `hyperparameters`" in told

@@ -454,9 +454,9 @@ def test_code_that_was_judged_is_not_judged_again(jobsubmit: Command, tmp_path: 
     def kept() -> list[str]:
         return sorted(path.name for path in state.rglob("findings/*"))
 
-    jobsubmit("create", "job.yaml", "--dry-run", env={"JOBSUBMIT_STATE_DIR": str(state)}, code=3)
-    assert kept() == []
     jobsubmit("create", "job.yaml", env={"JOBSUBMIT_STATE_DIR": str(state)}, code=3)
+    assert kept() == []
+    jobsubmit("validate", "job.yaml", env={"JOBSUBMIT_STATE_DIR": str(state)}, code=3)
     (found,) = kept()
     jobsubmit("validate", "job.yaml", env={"JOBSUBMIT_STATE_DIR": str(state)}, code=3)
     assert kept() == [found]
