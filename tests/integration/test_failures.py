@@ -210,11 +210,11 @@ def test_a_job_cancelled_while_its_code_is_packed_never_starts(jobsubmit: Comman
 
 def test_a_missing_secret_stops_before_anything_is_sent(jobsubmit: Command, tmp_path: Path) -> None:
     job_file = write_job(tmp_path, "spawn", "pass\n", "secrets: {A: env:NOT_SET_1, B: env:NOT_SET_2}\n")
-    assert "NOT_SET_1 is not set" in jobsubmit("validate", job_file).stderr
     done = jobsubmit("create", job_file, code=2)
     assert f"{job_file}:6  secrets.A: the environment variable NOT_SET_1 is not set" in done.stderr
     assert "NOT_SET_2 is not set" in done.stderr
     assert not (tmp_path / "state").exists()
+    assert "NOT_SET_1 is not set" in jobsubmit("validate", job_file).stderr
 
 
 def test_a_script_that_fails_before_any_rank(jobsubmit: Command, tmp_path: Path) -> None:
