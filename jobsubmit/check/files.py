@@ -48,6 +48,10 @@ _READERS = frozenset(
         *("datasets.load_from_disk", "torchvision.datasets.ImageFolder", "os.listdir", "os.scandir"),
     ]
 )
+_GLOBS = frozenset(["glob.glob", "glob.iglob"])
+_GLOB_METHODS = ("glob", "rglob")
+_TESTS = frozenset(["os.path.exists", "os.path.isfile", "os.path.isdir"])
+_TESTING_METHODS = ("exists", "is_file", "is_dir")
 _READING_METHODS = ("open", "read_text", "read_bytes", "iterdir")
 _WITH_MODE = ("open", "memmap", "File", "open_memmap")
 _INPUT = re.compile(
@@ -70,12 +74,14 @@ _CONFIGURATION_OPTIONS = (
 _ANY = "*"
 _MOST, _MOST_SETTINGS = 20, 500
 _OUTPUT = re.compile(r"out|save|log|result|cache|dump")
+_WRITTEN = re.compile(r"out|save|log|result|cache|dump|ckpt|checkpoint|run|work|epoch|step|model")  # by earlier runs
 
 
 def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
     """Yield a warning for each file that is read by a literal name, exists here, and is not uploaded."""
     yield from _outside(code, bundle, words)
     yield from _not_there(code, bundle, words)
+    yield from _searched(code, bundle)
     seen: set[str] = set()
     for where, path_read in (*_reads(code), *_named(code, words), *_configured(code, words)):
         for path, left_out in _left_out(bundle, path_read):
@@ -87,6 +93,35 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
                     text = f"reads the folder {path}, of which nothing is uploaded: {left_out.reason}"
                     wanted = left_out.path
                 yield Finding("warning", "left-out", where, text, how_to_bring_back(wanted, left_out))
+
+
+def _searched(code: Code, bundle: Bundle) -> Iterator[Finding]:
+    """Yield a warning for each literal pattern that files of this machine match, none of which is uploaded."""
+    for module, call, name in code.reached.calls:
+        pattern = posixpath.normpath(_pattern(code, call, name, module))
+        if _ANY not in pattern or pattern.startswith(("/", "../", "~", _ANY)) or _WRITTEN.search(pattern):
+            continue
+        matches = [match.relative_to(bundle.root).as_posix() for match in islice(bundle.root.glob(pattern), _MOST)]
+        left_out = [bundle.left_out_by(match) or bundle.left_out_by(f"{match}/") for match in matches]
+        if matches and left_out[0] and all(left_out):
+            text = f"searches for {pattern}, and nothing of what is here is uploaded: {left_out[0].reason}"
+            yield Finding(
+                "warning",
+                "left-out",
+                module.where(call),
+                text,
+                how_to_bring_back(matches[0], left_out[0], *matches[1:]),
+            )
+
+
+def _pattern(code: Code, call: ast.Call, name: str, module: Module) -> str:
+    """Return the pattern that a call searches files with; empty if it is not known or the call is another one."""
+    if name in _GLOBS and call.args:
+        return _path(code, call.args[0], module)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _GLOB_METHODS and len(call.args) == 1:
+        inside = "**/" if call.func.attr == "rglob" else ""
+        return f"{_path(code, call.func.value, module)}/{inside}{_path(code, call.args[0], module)}"
+    return ""
 
 
 def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
@@ -153,7 +188,7 @@ def _configurations(words: Sequence[Word]) -> Iterator[str]:
 def _reads(code: Code) -> Iterator[tuple[str, str]]:
     """Yield where a file is read and its path, in which `*` stands for what is not known."""
     for module, call, name in code.reached.calls:
-        node = _file_of(call, name)
+        node = _file_of(call, name) or _demanded(call, name, module)
         if node is not None and _is_reading(code, call, name, module):
             path = _path(code, node, module)
             each = value_in_each_call(code.values, node, module) if _ANY in path else ()
@@ -204,6 +239,22 @@ def _file_of(call: ast.Call, name: str) -> ast.expr | None:
     if isinstance(call.func, ast.Attribute) and call.func.attr in _READING_METHODS:
         return call.func.value
     return None
+
+
+def _demanded(call: ast.Call, name: str, module: Module) -> ast.expr | None:
+    """Return the path without which the program ends: `assert os.path.exists(path)`, `if not path.is_dir(): raise`."""
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in _TESTING_METHODS and not call.args
+    if name not in _TESTS and not is_method:
+        return None
+    above = module.parents.get(call)
+    if isinstance(above, ast.Assert):
+        is_demanded = call is above.test
+    else:
+        branch = module.parents.get(above) if isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not) else None
+        is_demanded = isinstance(branch, ast.If) and above is branch.test and isinstance(branch.body[0], ast.Raise)
+    if not is_demanded:
+        return None
+    return call.func.value if is_method and isinstance(call.func, ast.Attribute) else next(iter(call.args), None)
 
 
 def _is_reading(code: Code, call: ast.Call, name: str, module: Module) -> bool:

@@ -58,7 +58,7 @@ from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.environment import JOB_OF_SLURM, LAUNCHER_VARIABLES, OF_SCHEDULERS, check_environment
 from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
-from jobsubmit.check.start.launcher import check_launcher, check_script, variables_of
+from jobsubmit.check.start.launcher import check_launcher, check_module, check_script, variables_of
 from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import check_ranks
 from jobsubmit.check.start.world import check_world
@@ -118,9 +118,12 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         source = next((file.source for file in bundle.files if file.path == posixpath.normpath(path)), None)
         return Path(source).read_text(errors="replace") if source else ""
 
-    yield from check_script(job, {file.path for file in bundle.files})
+    paths = {file.path for file in bundle.files}
+    launch = launch_of_command(job.command or (), read, variables_of(job))
+    yield from check_script(job, paths)
+    yield from check_module(job, launch, paths, find_missing)
     yield from check_launcher(job, read)
-    plan, own_words, is_module = _as_seen(job, bundle, read)
+    plan, own_words, is_module = _as_seen(job, bundle, launch)
     found = list(check_boot_file(plan, bundle))
     yield from found
     if plan.mode == "launch" and job.command is None:
@@ -141,7 +144,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
     @cache
     def code() -> Code:
-        facts = _facts(plan, words, _options_of_node(launch_of_command(job.command or (), read, variables_of(job))))
+        facts = _facts(plan, words, _options_of_node(launch))
         return look_at(program, facts, words)
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
@@ -167,13 +170,13 @@ def _judge(check: Callable[[Code], Iterable[Finding]], code: Callable[[], Code])
     return check(code())
 
 
-def _as_seen(job: LaunchPlan, bundle: Bundle, read: Callable[[str], str]) -> tuple[LaunchPlan, int, bool]:
+def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPlan, int, bool]:
     """Return a job as if its mode started what its command starts, and how many words of that are the command's.
 
     The mode that is given counts, else that of the launcher which the command names. The last value is whether the
     program is started as a module.
     """
-    launch = _started(launch_of_command(job.command or (), read, variables_of(job)))
+    launch = _started(launch)
     file = _file_of(launch, bundle)
     if not file:
         return job, 0, False

@@ -74,6 +74,7 @@ class LocalBackend:
             text = f"{processes:,} processes for the {cores} cores of this machine: they may not start"
             field = "resources.nodes" if plan.nodes > 1 else "resources.nproc_per_node"
             yield Finding("warning", "limit", field, text, _FEWER)
+        yield from _unknown_program(plan)
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Raise BackendError if this machine cannot start the job (see Backend)."""
@@ -258,3 +259,16 @@ def _required_python(plan_python: str | None) -> ChosenPython:
     if not os.access(python.program, os.X_OK):
         raise BackendError(f"{python.program} ({python.why}) is not an executable program", "correct backend.python")
     return python
+
+
+def _unknown_program(plan: LaunchPlan) -> Iterator[Finding]:
+    """Yield an error for a start command whose program this machine lacks, unless the job itself may install it."""
+    program = plan.command[0] if plan.command else ""
+    is_installed_first = plan.setup or plan.requirements or "PATH" in dict(plan.env)
+    if not program or "/" in program or program.endswith(".sh") or is_installed_first:
+        return
+    python = choose_python(_given_python(plan))
+    folder = Path(python.program).parent if python else Path()
+    if shutil.which(program) is None and not (folder / program).exists():
+        text = f"this machine has no program {program}"
+        yield Finding("error", "unknown-program", "command", text, "correct its name, or install it")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Container, Iterator
+import sys
+from collections.abc import Callable, Collection, Container, Iterator
 
 from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.start.devices import hidden_gpus
@@ -81,6 +82,27 @@ def check_script(job: LaunchPlan, paths: Container[str]) -> Iterator[Finding]:
     if is_own and not job.setup and posixpath.normpath(script) not in paths:
         hint = "correct the path: a job starts in the code directory; `jobsubmit bundle --list` shows what is uploaded"
         yield Finding("error", "boot-file", "command", f"{script} is not among the files that are uploaded", hint)
+
+
+def check_module(
+    job: LaunchPlan, launch: Launch, paths: Collection[str], find_missing: Callable[[Collection[str]], set[str]] | None
+) -> Iterator[Finding]:
+    """Yield an error for a module that a start command executes, and that neither the job nor the nodes' Python has."""
+    name = launch.program[0] if launch.is_module and launch.program else ""
+    path = name.replace(".", "/")
+    if not re.fullmatch(r"\w+(?:\.\w+)*", name) or {f"{path}.py", f"{path}/__main__.py"} & set(paths):
+        return
+    top = name.partition(".")[0]
+    may_be_made = job.setup or job.requirements or "PYTHONPATH" in dict(job.env)
+    is_elsewhere = re.search(r"\bcd\s|PYTHONPATH", " ".join(job.command or ()))
+    if may_be_made or is_elsewhere or top in sys.stdlib_module_names:
+        return
+    if any(one.startswith(f"{top}/") or one == f"{top}.py" for one in paths):
+        hint = "correct the name: a job starts in the code directory; `jobsubmit bundle --list` shows what is uploaded"
+        yield Finding("error", "boot-file", "command", f"module {name} is not among the files that are uploaded", hint)
+    elif find_missing is not None and find_missing([top]):
+        hint = "correct the name, or name its package in a `requirements` file, which each node installs"
+        yield Finding("error", "packages", "command", f"the nodes' Python has no module {top}", hint)
 
 
 def variables_of(job: LaunchPlan) -> frozenset[str]:

@@ -305,7 +305,7 @@ for arg in sys.argv[1:]:
     [
         ({"hyperparameters": {"dataset": "shakespeare"}}, "reads data/shakespeare/train.bin, which exists here"),
         ({"hyperparameters": {"batchsize": 4}}, "train.py:8 does not accept --batchsize"),
-        ({"hyperparameters": {"batch_size": 4.5}}, "invalid int value: '4.5'"),
+        ({"hyperparameters": {"batch_size": 4.5}}, "4.5 is of type float, not int"),
         ({"hyperparameters": {"compile": "yes"}}, "invalid choice: 'yes'"),
         ({"hyperparameters": {"accumulation": 6}}, "accumulation is 6"),
         ({"args": ["config/six.py"]}, "accumulation is 6"),
