@@ -15,7 +15,7 @@ from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
 _SIZES = r"world|\bsize\b|num_(?:proc|gpu|rank|worker|replica)|n_?gpus|nprocs"
-_BY_SIZE, _IS_SIZE = re.compile(rf"{_SIZES}|grad", re.IGNORECASE), re.compile(_SIZES)
+_IS_SIZE = re.compile(_SIZES)
 _CHOICE = re.compile(r"ddp|dist|parallel|manual|averag|sync|accum|mode|backend|strategy|reduce|wrap|local|step|iter")
 _NO_GRADIENT = re.compile(r"grad\w*_?accum\w*|accum\w*_?grad\w*|(?:max_)?grad_?(?:norm|clip)\w*|clip_grad\w*")
 _SEEDS = ("manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed_all", "fix_seed", "setup_seed")
@@ -275,7 +275,7 @@ def _divides(code: Code, call: ast.Call, module: Module) -> bool:
     names = _names_in(tensor) if tensor is not None else set()
     for node in ast.walk(scope):
         text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
-        if text and (_BY_SIZE.search(text) or names & _names_in(node)):
+        if text and ("grad" in text.lower() or _IS_SIZE.search(_divisor(node).lower()) or names & _names_in(node)):
             return True
     for _, node in code.program.of(ast.AugAssign, ast.BinOp, ast.Call):
         text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
@@ -284,6 +284,11 @@ def _divides(code: Code, call: ast.Call, module: Module) -> bool:
         if "grad" in text or (is_by_size and is_of_training and re.search(r"loss|lr|learning_rate", text)):
             return True
     return False
+
+
+def _divisor(node: ast.AST) -> str:
+    """Return what a division divides by, as text: the whole of a call, which may do so in many ways."""
+    return ast.unparse(node.right if isinstance(node, ast.BinOp) else node)
 
 
 def _names_in(node: ast.AST) -> set[str]:

@@ -169,14 +169,16 @@ def _option(call: ast.Call, is_argument: bool, module: Module, values: Values) -
         )
         return [Option((names[0],), where, {k: v for k, v in settings.items() if v is not None}, is_sure=is_sure)]
     flags = [name for name in names if name.startswith("-")]
+    own_name: dict[str, Any] = {"dest": name for name in names if name.isidentifier()}
     split = [part for name in flags for part in name.split("/")]
     if len(split) > len(flags) or known.get("is_flag") or "flag_value" in known or known.get("count"):
-        return [Option((flag.strip(),), where, {"action": "store_true"}, is_sure=False) for flag in split]
+        switch = {"action": "store_true", **own_name}
+        return [Option((flag.strip(),), where, switch, is_sure=False) for flag in split]
     kind, choices = _type(given.get("type"), module, values)
     is_required = is_required is True and not {"envvar", "prompt"} & set(given)
     if kind == "" and not choices and type(known.get("default")) in (int, float):
         kind = type(known["default"]).__name__  # click takes the type from the default
-    settings = {"required": is_required, **({"choices": choices} if choices else {})}
+    settings = {"required": is_required, **own_name, **({"choices": choices} if choices else {})}
     if isinstance(given.get("type"), (ast.Tuple, ast.List)):
         settings["nargs"] = len(given["type"].elts)  # type: ignore[attr-defined]
     if known.get("nargs", 1) != 1:

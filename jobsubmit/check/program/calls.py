@@ -70,7 +70,8 @@ class Callees:
 
     def named(self, node: ast.Name, module: Module, level: Reach) -> list[Callee]:
         """Return the functions that a stored or returned name refers to: they may be called later."""
-        return self.by_name(self.program.name_of(node, module), min(level, Reach.PERHAPS))
+        perhaps = min(level, Reach.PERHAPS)
+        return [*self.by_name(self.program.name_of(node, module), perhaps), *_inner(node.id, node, module, perhaps)]
 
     def entered(self, node: ast.AST, module: Module, level: Reach) -> list[Callee]:
         """Return the methods of an object that a `with` statement calls."""
@@ -247,9 +248,9 @@ def _is_super(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
-def _inner(name: str, call: ast.Call, module: Module, level: Reach) -> Iterator[Callee]:
-    """Yield the function that is defined inside the one that calls it."""
+def _inner(name: str, use: ast.AST, module: Module, level: Reach) -> Iterator[Callee]:
+    """Yield the function that is defined inside the one that uses it."""
     for function in module.functions.get(name, ()):
         inside = next((n for n in module.above(function) if not isinstance(n, _BLOCKS)), None)
-        if isinstance(inside, (ast.FunctionDef, ast.AsyncFunctionDef)) and inside in set(module.above(call)):
+        if isinstance(inside, (ast.FunctionDef, ast.AsyncFunctionDef)) and inside in set(module.above(use)):
             yield Callee(function, module, level)

@@ -53,7 +53,7 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         return OpenFile(str(values.required(node.args[0], module)))
     if name.startswith(_OMEGACONF):
         return value_of_omegaconf(values, name.rpartition(".")[2], node, module)
-    if spelled(node.func).endswith("Config.fromfile") and node.args:
+    if (spelled(node.func).endswith("Config.fromfile") or name == "runpy.run_path") and node.args:
         return read_python_configuration(values.program, str(values.required(node.args[0], module)))
     if name in READERS:
         file = values.of(node.args[0], module)

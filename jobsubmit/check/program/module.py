@@ -165,7 +165,7 @@ class Module:
             if (
                 isinstance(node.ctx, ast.Load)
                 and not is_used
-                and (node.id in self.definitions or node.id in self.aliases)
+                and (node.id in self.definitions or node.id in self.aliases or node.id in self.functions)
             ):
                 statement = next(above for above in self.above(node) if isinstance(above, ast.stmt))
                 found.setdefault(statement, []).append(node)
