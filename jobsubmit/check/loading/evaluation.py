@@ -12,6 +12,7 @@ from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method, returned_values, spelled
+from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -27,6 +28,7 @@ _ADDS_UP = frozenset(
 _DEEPEST = 2  # functions that call each other
 _OF_TIME = re.compile(r"time|elapsed|latency|duration|memory")
 _EVALUATES = re.compile(r"_?(?:validate|validation|evaluate|eval|test)(?:_\w+)?")
+_EVALUATOR = re.compile(r"Evaluat|Validat|Tester")
 
 
 def check_evaluation(code: Code) -> Iterator[Finding]:
@@ -58,21 +60,21 @@ def _not_combined(code: Code) -> Iterator[Finding]:
         return
     finder = finder_of(code)
     for module, call, _ in code.reached.calls:
-        found = code.program.called(call, module)
-        function = found[1] if found is not None else None
-        if found is None or not isinstance(function, FUNCTIONS) or not _EVALUATES.fullmatch(function.name):
+        found = _validation(code, call, module)
+        if found is None:
             continue
-        home = found[0]
+        home, function, name = found
         if (alone := _left_alone(finder, function, home)) is not None:
             yield Finding(
                 "warning",
                 "part-as-whole",
                 home.where(alone),
-                f"{function.name}() combines other figures of all processes, but not {ast.unparse(alone.args[0])}",
+                f"{name}() combines other figures of all processes, but not {ast.unparse(alone.args[0])}",
                 "combine it as well, before the meter gets it",
             )
             return
-        if not any(_is_divided(code, given, module) for given in _looped(call, function)):
+        looped = [(module, one) for one in _looped(call, function)] + [(home, one) for one in _looped_fields(function)]
+        if not any(_is_divided(code, loader, at) for at, loader in looped):
             continue
         is_combined = _combines(finder, ast.walk(function), home) or _combines(finder, _uses(call, module), module)
         if returned_values(function) and not is_combined and not is_guarded_by_rank(code, call, module):
@@ -80,10 +82,22 @@ def _not_combined(code: Code) -> Iterator[Finding]:
                 "warning",
                 "part-as-whole",
                 module.where(call),
-                f"each process tests its own part of the data, and nothing combines the results of {function.name}()",
+                f"each process tests its own part of the data, and nothing combines the results of {name}()",
                 "add up the counts of all processes with dist.all_reduce, or test without a DistributedSampler",
             )
             return
+
+
+def _validation(code: Code, call: ast.Call, module: Module) -> tuple[Module, Function, str] | None:
+    """Return the function that a call enters, with its name, if it is a validation or an object that makes one."""
+    found = code.program.called(call, module)
+    if found is not None and isinstance(found[1], FUNCTIONS):
+        return (found[0], found[1], found[1].name) if _EVALUATES.fullmatch(found[1].name) else None
+    evaluator = None if found is not None else made(code.program, call.func, module)
+    if evaluator is None or _EVALUATOR.search(evaluator.owner.name) is None:
+        return None
+    method = own_method(evaluator.owner, "__call__")
+    return None if method is None else (evaluator.home, method, spelled(call.func))
 
 
 def _left_alone(finder: CollectiveFinder, function: Function, home: Module) -> ast.Call | None:
@@ -127,6 +141,14 @@ def _looped(call: ast.Call, function: Function) -> Iterator[ast.expr]:
     for name in sorted(names & parameters(function)):
         if (given := given_for(call, function, name)) is not None:
             yield given
+
+
+def _looped_fields(function: Function) -> Iterator[ast.expr]:
+    """Yield the fields of its object that a method goes through in a loop."""
+    for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):
+        yield from (
+            one for one in ast.walk(loop.iter) if isinstance(one, ast.Attribute) and spelled(one.value) == "self"
+        )
 
 
 def _uses(call: ast.Call, module: Module) -> Iterator[ast.Call]:

@@ -251,16 +251,23 @@ def _looked_up(code: Code) -> frozenset[str]:
 def _is_guarded(node: ast.Attribute, module: Module) -> bool:
     """Return whether a condition decides whether an attribute is read, and seems to ask whether the object is wrapped.
 
-    It names the object, or one of its branches reads the model inside.
+    It names the object, or its other branch reads the model inside.
     """
     owner = spelled(node.value)
     inner = [one for one in module.of(ast.Attribute) if one.attr == "module" and spelled(one.value) == owner]
-    around_inner = {above for one in inner for above in module.above(one)}
+    around_inner = {above for one in inner for above in (one, *module.above(one))}
+    own = {node, *module.above(node)}
     for above in module.above(node):
         if isinstance(above, ast.Try):
             return True
         if isinstance(above, (ast.If, ast.IfExp)):
             others = (one for one in ast.walk(above.test) if getattr(module.parents.get(one), "attr", "") != node.attr)
-            if above in around_inner or any(spelled(one) == owner for one in others):
+            if _others(above, own) & around_inner or any(spelled(one) == owner for one in others):
                 return True
     return False
+
+
+def _others(choice: ast.If | ast.IfExp, own: set[ast.AST]) -> set[ast.AST]:
+    """Return what stands in the branches of a choice in which something else does not."""
+    branches = [choice.body, choice.orelse] if isinstance(choice, ast.If) else [[choice.body], [choice.orelse]]
+    return {one for branch in branches if own.isdisjoint(branch) for one in branch}
