@@ -11,7 +11,9 @@ from jobsubmit.check.collectives.rank_conditions import is_for_main_process_only
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.module import Function, Module
 
-_OWN_NAME = re.compile(r"rank|RANK|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\(")
+_OWN_NAME = re.compile(
+    r"rank|RANK|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\([^)]*['\"][wxa]"
+)
 
 
 def is_for_all(code: Code, node: ast.AST, module: Module) -> bool:

@@ -89,8 +89,8 @@ def _asks_for_nothing(node: ast.If) -> bool:
     return is_of_batch and not computes and not node.orelse and isinstance(node.body[-1], (ast.Continue, ast.Return))
 
 
-def _is_of_all_ranks(finder: CollectiveFinder, node: ast.If, loop: ast.AST, module: Module) -> bool:
-    """Return whether what a condition is made of went through a collective before."""
+def _is_of_all_ranks(finder: CollectiveFinder, node: ast.If | ast.While, loop: ast.AST, module: Module) -> bool:
+    """Return whether what a condition is made of went through a collective before, or in the pass before."""
     names = _variables_behind(node.test, module)
     for call in (one for one in ast.walk(loop) if _is_before(one, node) and finder.may_combine(one, module)):
         statement = next((above for above in module.above(call) if isinstance(above, ast.stmt)), call)
@@ -143,7 +143,9 @@ def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:
             continue
         if not _reads_clock(code, node.test, module):
             continue
-        if not _is_agreed(finder, node, module) and synchronizes(finder, loop, module):
+        if _is_agreed(finder, node, module) or _is_of_all_ranks(finder, node, loop, module):
+            continue
+        if synchronizes(finder, loop, module):
             yield Finding(
                 "warning",
                 "left-by-one",
@@ -259,14 +261,31 @@ def _asked(code: Code, test: ast.expr, module: Module) -> tuple[Module, Function
 
 
 def _has_clock(code: Code, node: ast.expr, module: Module) -> bool:
-    """Return whether a number is computed from the time now: in place, or by a property."""
+    """Return whether a number is computed from the time now: in place, by a property, or in a variable."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and code.program.name_of(inner.func, module) in _CLOCKS:
+            return True
+        if isinstance(inner, ast.Name) and any(_asks_clock(code, one, module) for one in _set_in_loops(inner, module)):
             return True
         found = code.program.property_of(inner) if isinstance(inner, ast.Attribute) else None
         if found is not None and any(_has_clock(code, value, found[0]) for value in returned_values(found[1])):
             return True
     return False
+
+
+def _asks_clock(code: Code, node: ast.AST, module: Module) -> bool:
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    return any(code.program.name_of(call.func, module) in _CLOCKS for call in calls)
+
+
+def _set_in_loops(name: ast.Name, module: Module) -> Iterator[ast.expr]:
+    """Yield what a variable is set to in the loops around its use, or added to it there."""
+    around = {name, *module.above(name)}
+    for store in module.stores.get((module.scope_of(name), name.id), ()):
+        statement = module.parents.get(store)
+        is_in_loop = any(isinstance(one, (ast.For, ast.While)) and one in around for one in module.above(store))
+        if is_in_loop and isinstance(statement, (ast.Assign, ast.AugAssign)):
+            yield statement.value
 
 
 def _is_agreed(finder: CollectiveFinder, node: ast.If | ast.While, module: Module) -> bool:
@@ -276,5 +295,5 @@ def _is_agreed(finder: CollectiveFinder, node: ast.If | ast.While, module: Modul
     return next(finder.collectives([ast.Expr(value) for value in (node.test, *made)], module), None) is not None
 
 
-def _is_before(call: ast.AST, node: ast.If) -> TypeGuard[ast.Call]:
-    return isinstance(call, ast.Call) and call.lineno < node.lineno
+def _is_before(call: ast.AST, node: ast.If | ast.While) -> TypeGuard[ast.Call]:
+    return isinstance(call, ast.Call) and (isinstance(node, ast.While) or call.lineno < node.lineno)

@@ -44,6 +44,7 @@ _GROUPS = frozenset(
 )
 _OF_DATA = re.compile(r"data|iter|load|shard|split|sample|example|file")
 _COUNTS_NODE = re.compile(r"gpus?(?:_per_node)?\b|_per_node\b|local_(?:world_)?size|nproc|device_count")
+_PRINTS = re.compile(r"print$|\blog|\.(?:info|debug|warning)$")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index")
 
 
@@ -71,7 +72,7 @@ def _undivided(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         if (
             name in streams
-            and not hides_arguments(call)
+            and not _may_get_rank(code, call, name)
             and not _DIVIDES.search(spelled_with_target(call, module))
             and not any(_RANK.search(words_of(code, given, module)) for given in call.args)
             and is_for_training(call, module)
@@ -84,6 +85,14 @@ def _undivided(code: Code) -> Iterator[Finding]:
                 "in __iter__, let each rank skip the items of the others; with several workers, divide among them, too",
             )
             return
+
+
+def _may_get_rank(code: Code, call: ast.Call, name: str) -> bool:
+    """Return whether a call gives its class arguments that are not seen, and one of them may be the rank."""
+    found = code.program.definition(name)
+    maker = own_method(found[1], "__init__") if found is not None and isinstance(found[1], ast.ClassDef) else None
+    takes_any = maker is None or maker.args.kwarg is not None or maker.args.vararg is not None
+    return hides_arguments(call) and (takes_any or any(_RANKS.search(one) for one in parameters(maker)))
 
 
 def _same_shards(code: Code) -> Iterator[Finding]:
@@ -162,8 +171,22 @@ def _uses(stream: ast.AST, module: Module) -> Iterator[str]:
     """Yield the names of what a class uses for more than to keep it: not those in `dict(rank=self.rank)`."""
     for node in ast.walk(stream):
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-            if not _is_kept(node, module):
+            if not _is_kept(node, module) and not _decides_on_print(node, module):
                 yield spelled(node).rpartition(".")[2]
+
+
+def _decides_on_print(node: ast.AST, module: Module) -> bool:
+    """Return whether a value only decides whether something is printed."""
+    inner = node
+    for above in module.above(node):
+        if isinstance(above, ast.If):
+            calls = [one.value for one in above.body if isinstance(one, ast.Expr)]
+            is_print = all(isinstance(one, ast.Call) and _PRINTS.search(spelled(one.func)) for one in calls)
+            return inner is above.test and len(calls) == len(above.body) and is_print and not above.orelse
+        if isinstance(above, ast.stmt):
+            return False
+        inner = above
+    return False
 
 
 def _is_kept(node: ast.AST, module: Module) -> bool:
