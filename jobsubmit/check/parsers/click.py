@@ -169,7 +169,7 @@ def _option(call: ast.Call, is_argument: bool, module: Module, values: Values) -
         )
         return [Option((names[0],), where, {k: v for k, v in settings.items() if v is not None}, is_sure=is_sure)]
     flags = [name for name in names if name.startswith("-")]
-    own_name: dict[str, Any] = {"dest": name for name in names if name.isidentifier()}
+    own_name: dict[str, Any] = dict([("dest", name) for name in names if name.isidentifier()][:1])
     split = [part for name in flags for part in name.split("/")]
     if len(split) > len(flags) or known.get("is_flag") or "flag_value" in known or known.get("count"):
         switch = {"action": "store_true", **own_name}

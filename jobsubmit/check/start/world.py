@@ -201,13 +201,17 @@ def _is_plain_sum(code: Code, node: ast.BinOp, module: Module) -> bool:
     """Return whether a rank is `args.rank + gpu`: the number of a node and that of a process, on nodes with several."""
     sides = (node.left, node.right)
     numbers = [side for side in sides if isinstance(side, ast.Name) and _is_number_of_process(code, side, module)]
-    nodes = [side for side in sides if isinstance(side, ast.Attribute) and _NODE_RANK.fullmatch(side.attr)]
+    nodes = [side for side in sides if side not in numbers and _NODE_RANK.fullmatch(spelled(side).rpartition(".")[2])]
     is_changed = any(
         spelled(store.value) == spelled(side.value)
         for side in nodes
+        if isinstance(side, ast.Attribute)
         for _, store in code.program.attribute_stores.get(side.attr, ())
     )
-    return isinstance(node.op, ast.Add) and bool(numbers and nodes) and not is_changed and code.processes != 1
+    parts = (part for side in nodes for _, one in origins(code, side, module) for part in ast.walk(one))
+    is_product = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult) for part in parts)
+    is_plain = isinstance(node.op, ast.Add) and not is_changed and not is_product
+    return is_plain and bool(numbers and nodes) and code.processes != 1
 
 
 def _without_zero(code: Code, node: ast.BinOp, module: Module) -> ast.expr:

@@ -29,13 +29,9 @@ def supposed_namespaces(search: Search) -> frozenset[str]:
         for scope in module.above(call)
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and not _returns_settings(scope, search, module)
     }
-    parsing = {id(call) for _, call, _ in search.parses if not any(k.arg == "namespace" for k in call.keywords)}
-    methods = set(_methods(search))
-    parsed = {
-        call
-        for _, call, name in search.program.calls
-        if id(call) in parsing or name in returning or (not name and _last_name(call) in methods)
-    }
+    parsed = _parsed(search, returning)
+    if getters := set(_getters(search, parsed)):
+        parsed = _parsed(search, returning | getters)
     kept, others = set[str](), set[str]()
     places = {(home.scope_of(call), spelled(call.func).partition(".")[0]): call for home, call, _ in search.parses}
     for home, node in search.program.of(ast.Assign):
@@ -58,6 +54,44 @@ def supposed_namespaces(search: Search) -> frozenset[str]:
         if all(_is_one_of(assigned_to(store, module), kept - others) for module, store in stores)
     }
     return frozenset(kept - others | fields)
+
+
+def _parsed(search: Search, returning: Collection[str]) -> set[ast.Call]:
+    """Return the calls that parse arguments, themselves or in the functions and methods that return them."""
+    parsing = {id(call) for _, call, _ in search.parses if not any(k.arg == "namespace" for k in call.keywords)}
+    methods = set(_methods(search))
+    return {
+        call
+        for _, call, name in search.program.calls
+        if id(call) in parsing or name in returning or (not name and _last_name(call) in methods)
+    }
+
+
+def _getters(search: Search, parsed: set[ast.Call]) -> Iterator[str]:
+    """Yield the functions that return a variable of their module in which another one keeps the parsed arguments.
+
+    As those of Megatron do: `get_args()` returns what `set_args(args)` has kept.
+    """
+    kept = {
+        target.id
+        for _, node in search.program.of(ast.Assign)
+        for target in node.targets
+        if node.value in parsed and isinstance(target, ast.Name)
+    }
+    for module, declared in search.program.of(ast.Global):
+        setter = module.function_of(declared)
+        sets = [node for node in ast.walk(setter) if isinstance(node, ast.Assign)] if setter is not None else []
+        variables = {
+            target.id
+            for node in sets
+            for target in node.targets
+            if isinstance(target, ast.Name) and target.id in declared.names
+            if node.value in parsed or _is_one_of(node.value, kept)
+        }
+        for function in module.definitions.values() if variables else ():
+            returned = [] if isinstance(function, ast.ClassDef) else returned_values(function)
+            if returned and all(_is_one_of(one, variables) for one in returned):
+                yield f"{module.name}.{function.name}"
 
 
 def _returns_settings(function: Function, search: Search, module: Module) -> bool:
