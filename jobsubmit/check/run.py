@@ -123,7 +123,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     yield from check_script(job, paths)
     yield from check_module(job, launch, paths, find_missing)
     yield from check_launcher(job, read)
-    plan, own_words, is_module = _as_seen(job, bundle, launch)
+    plan, own, is_module = _as_seen(job, bundle, launch)
     found = list(check_boot_file(plan, bundle))
     yield from found
     if plan.mode == "launch" and job.command is None:
@@ -136,11 +136,11 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     program = load_program(bundle, plan.boot_file, roots, is_module=is_module)
     if program is None:
         return
-    words = tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in build_boot_words(plan))
-    words = (*(word._replace(field="command") for word in words[:own_words]), *words[own_words:])
+    words = tuple(Word(text, "command") for text in own)
+    words += tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in build_boot_words(plan))
     words += _declared_words(job, read(plan.boot_file))
 
-    is_open = any(_VARIABLE.search(word.text) or _SUM.search(word.text) for word in words[:own_words])
+    is_open = any(_VARIABLE.search(text) or _SUM.search(text) for text in own)
 
     @cache
     def code() -> Code:
@@ -170,8 +170,8 @@ def _judge(check: Callable[[Code], Iterable[Finding]], code: Callable[[], Code])
     return check(code())
 
 
-def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPlan, int, bool]:
-    """Return a job as if its mode started what its command starts, and how many words of that are the command's.
+def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPlan, tuple[str, ...], bool]:
+    """Return a job as if its mode started what its command starts, and the arguments that the command gives to that.
 
     The mode that is given counts, else that of the launcher which the command names. The last value is whether the
     program is started as a module.
@@ -179,7 +179,7 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPla
     launch = _started(launch)
     file = _file_of(launch, bundle)
     if not file:
-        return job, 0, False
+        return job, (), False
     is_launcher = launch.launcher not in ("", "python")
     mode: Start = job.mode
     if mode == "command" and is_launcher:
@@ -192,10 +192,8 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPla
         boot_file=file,
         nproc_per_node=launch.nproc if is_launcher and launch.nproc else job.nproc_per_node,
         local_rank="env" if mode != "launch" or launch.options.get("use_env") else "argument",
-        arguments=(*own, *job.arguments),
-        args_from=len(own) + job.args_from,
     )
-    return seen, len(own), launch.is_module
+    return seen, own, launch.is_module
 
 
 def _started(launch: Launch) -> Launch:
@@ -328,7 +326,8 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], options_of_node: frozenset
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN
     why_no_gpus = plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node)
     return Facts(
-        plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank, options_of_node, why_no_gpus
+        *(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank, options_of_node, why_no_gpus),
+        torch_version=plan.torch_version,
     )
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from jobsubmit.check.code import Code, is_count
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.module import Module, is_of_self, spelled
 from jobsubmit.check.program.operations import UNKNOWN
@@ -89,26 +89,50 @@ def _is_trainer(code: Code, name: str) -> bool:
 
 
 def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
-    """Yield a warning for numbers of nodes or devices in the configurations of LightningCLI that are not the job's."""
-    words = [word.partition("=")[2] or word for word in code.facts.argv]
-    files = [word for word in words if word.endswith((".yaml", ".yml"))]
-    settings: dict[str, tuple[object, str]] = {"num_nodes": (1, files[0] if files else "")}
-    for file in files:
-        trainer = _mapping(read(file)).get("trainer")
-        for name, value in trainer.items() if isinstance(trainer, dict) else ():
-            settings[name] = (value, file)
-    is_overridden = any("trainer.num_nodes" in word or "trainer.devices" in word for word in code.facts.argv)
+    """Yield a warning for numbers of nodes or devices that LightningCLI gives its Trainer and that are not the job's."""
+    if any(word.partition("=")[0] in ("--trainer", "-h", "--help") for word in code.facts.argv):
+        return
+    if "trainer.num_nodes" in code.texts or "default_config_files" in code.names | {
+        str(keyword.arg) for _, keyword in code.program.of(ast.keyword)
+    }:
+        return
+    settings = _settings_of_trainer(code, read)
     for name, wanted in (("num_nodes", code.facts.nodes), ("devices", code.processes)):
-        value, file = settings.get(name, (None, ""))
-        if files and not is_overridden and is_count(value) and wanted and value != wanted:
+        value, place = settings.get(name, (None, ""))
+        if is_count(value) and wanted and value != wanted:
             yield Finding(
                 "warning",
                 "lightning-nodes",
-                file,
+                place,
                 f"trainer.{name} is {value}, and the job has {wanted}: Lightning refuses that",
                 f"pass --trainer.{name}={wanted} in `args`",
             )
             return
+
+
+def _settings_of_trainer(code: Code, read: Callable[[str], str]) -> dict[str, tuple[object, str]]:
+    """Return what LightningCLI gives its Trainer, with the place: its defaults, then files, then arguments."""
+    words = [word.partition("=")[2] or word for word in code.facts.argv]
+    files = [word for word in words if word.endswith((".yaml", ".yml"))]
+    field = "command" if code.facts.mode == "command" else "args"
+    settings: dict[str, tuple[object, str]] = {"num_nodes": (1, files[0] if files else field)}
+    for module, call, name in code.reached.calls:
+        if name.rpartition(".")[2] == "LightningCLI":
+            if argument(call, "trainer_class") is not None or hides_arguments(call):
+                return {}
+            defaults = code.values.of(argument(call, "trainer_defaults"), module)
+            given = defaults.items() if isinstance(defaults, dict) else ()
+            settings |= {str(key): (value, module.where(call)) for key, value in given}
+    for file in files:
+        whole = _mapping(read(file))
+        for part in (whole, *(one for one in whole.values() if isinstance(one, dict))):  # of a subcommand, perhaps
+            trainer = part.get("trainer")
+            settings |= {key: (value, file) for key, value in trainer.items()} if isinstance(trainer, dict) else {}
+    for before, word in pairwise(("", *code.facts.argv)):
+        name, _, value = word.partition("=") if "=" in word else (before, "", word)
+        if name.startswith("--trainer."):
+            settings[name.removeprefix("--trainer.")] = (int(value) if value.isdecimal() else UNKNOWN, field)
+    return settings
 
 
 def _mapping(text: str) -> dict[str, object]:

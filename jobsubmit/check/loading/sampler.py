@@ -176,12 +176,17 @@ def _has_parts_by_rank(code: Code) -> bool:
 
 def is_for_training(call: ast.Call, module: Module) -> bool:
     """Return whether no word of a call, its variable and its function says that it is for a validation."""
-    return not _NOT_TRAINING.search(spelled_with_target(call, module))
+    function = _function_around(call, module)
+    own = spelled_with_target(call, module).removesuffix(function)
+    return not _NOT_TRAINING.search(own if "train" in function else own + function)
 
 
 def spelled_with_target(call: ast.Call, module: Module) -> str:
     """Return a call with the variable it is assigned to and the function it is in, in lower case."""
     statement = next((n for n in module.above(call) if isinstance(n, ast.stmt)), None)
     target = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
-    function = next((n.name for n in module.above(call) if isinstance(n, ast.FunctionDef)), "")
-    return f"{ast.unparse(call)} {target} {function}".lower()
+    return f"{ast.unparse(call)} {target} {_function_around(call, module)}".lower()
+
+
+def _function_around(node: ast.AST, module: Module) -> str:
+    return next((one.name.lower() for one in module.above(node) if isinstance(one, ast.FunctionDef)), "")

@@ -63,6 +63,16 @@ def called_by_name(code: Code) -> Iterator[Finding]:
     if "DistributedDataParallel" not in code.names or not code.is_parallel:
         return
     for module, call, _ in code.reached.calls:
+        if (given := _given_without(code, call, module)) is not None:
+            yield Finding(
+                "warning",
+                "bypassed",
+                module.where(call),
+                f"{spelled(call.func)}() gets {spelled(given)}, the model without its wrapper: the gradients are not "
+                "averaged, and each process trains a model of its own",
+                "pass the wrapper",
+            )
+            return
         function = module.function_of(call)
         if (
             function is None
@@ -85,6 +95,19 @@ def called_by_name(code: Code) -> Iterator[Finding]:
                 "call the wrapper",
             )
             return
+
+
+def _given_without(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
+    """Return what a call gives to a function that trains and that calls it: only a model without its wrapper."""
+    given = (*call.args, *(keyword.value for keyword in call.keywords))
+    found = code.program.called(call, module) if any(_WITHOUT.search(spelled(one)) for one in given) else None
+    if found is None or not may_train(found[1]) or not (trains(found[1]) or "train" in found[1].name):
+        return None
+    if any(is_wrapped(code, one, module) for one in given):
+        return None
+    called = {spelled(node.func) for node in ast.walk(found[1]) if isinstance(node, ast.Call)}
+    models = [given_for(call, found[1], name) for name in called & parameters(found[1])]
+    return next((one for one in models if one is not None and _WITHOUT.search(spelled(one))), None)
 
 
 def _inner_with_method(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:

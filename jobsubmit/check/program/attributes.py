@@ -43,6 +43,8 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
     name = values.program.name_of(node, module)
     if name == "sys.argv":
         return ["", *values.facts.argv]
+    if name == "torch.__version__" and values.facts.torch_version is not None:
+        return values.facts.torch_version
     if node.attr in values.program.attribute_stores and not _is_entry(values, node, module):
         return _stored(values, node, module)
     if spelled(node.value) in values.namespaces:
