@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -152,16 +152,25 @@ class Code:
     @cached_property
     def looks_up_names(self) -> bool:
         """Return whether functions may be found by computed names, or are in modules that were not read."""
-        if self.program.unread:
-            return True
+        return bool(self.program.unread) or any(self._lookups)
+
+    @cached_property
+    def looks_elsewhere(self) -> bool:
+        """Return the same, unless they are found in modules of the program that were read."""
+        return bool(self.program.unread) or any(owner not in self.program.modules for owner in self._lookups)
+
+    @cached_property
+    def _lookups(self) -> Sequence[str]:
+        """Return where functions are found by computed names: the whole name of the module or object, or a mark."""
+        found: list[str] = []
         for module, call, name in self.program.calls:
             is_literal = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
             if name == "getattr" and not is_literal and call.args and not _ARGUMENTS.match(ast.unparse(call.args[0])):
-                if not self.program.name_of(call.args[0], module).startswith(("torch.", "torchvision.")):
-                    return True
+                owner = self.program.name_of(call.args[0], module)
+                found += [] if owner.startswith(("torch.", "torchvision.")) else [owner or "?"]
             if name.endswith("import_module"):
-                return True
-        return False
+                found.append("?")
+        return found
 
     def may_be_used(self, node: ast.AST, module: Module) -> bool:
         """Return whether a node may be executed: what is in a function or class that is named nowhere is not."""

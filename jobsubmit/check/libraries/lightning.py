@@ -89,7 +89,7 @@ def _is_trainer(code: Code, name: str) -> bool:
 
 
 def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
-    """Yield a warning for numbers of nodes or devices that LightningCLI gives its Trainer and that are not the job's."""
+    """Yield a warning for numbers of nodes or devices that LightningCLI gives its Trainer, unlike those of the job."""
     if any(word.partition("=")[0] in ("--trainer", "-h", "--help") for word in code.facts.argv):
         return
     if "trainer.num_nodes" in code.texts or "default_config_files" in code.names | {

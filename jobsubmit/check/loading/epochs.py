@@ -47,9 +47,10 @@ def _sets_epochs(code: Code) -> bool:
             if "sampler" in ast.unparse(node.value):
                 return True
         if node.attr == "set_epoch" and not _passes_on(node, module):
-            if code.may_be_used(node, module) and not _is_skipped(code, node, module):
+            is_called = code.may_be_used(node, module) and not _is_skipped(code, node, module)
+            if is_called or code.looks_up_names:
                 return True
-    return code.looks_up_names
+    return code.looks_elsewhere
 
 
 def _is_skipped(code: Code, node: ast.AST, module: Module) -> bool:

@@ -24,6 +24,8 @@ _KEEPS_NUMBER = ("int", "float", "max", "get", "getenv", "tensor", "as_tensor")
 _ALL_REDUCE = "torch.distributed.all_reduce"
 _NORMS = ("norm", "pow", "square", "dot", "isfinite", "isnan", "isinf", "item", "max", "abs")
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
+# Parameters that DistributedDataParallel does not average.
+_LEFT_TO_OTHERS = frozenset(["_set_params_and_buffers_to_ignore_for_model", "_ddp_params_and_buffers_to_ignore"])
 _ASKED = ("size", "shape", "device", "dtype")  # of a tensor, where its values do not matter
 
 
@@ -51,7 +53,8 @@ def check_gradients(code: Code) -> Iterator[Finding]:
             "DistributedDataParallel already averages the gradients: this all_reduce sends each of them a second time",
             "remove one of the two",
         )
-    if not wrapped and not code.has_framework:
+    is_of_groups = argument(call, "group") is not None  # then ranks of other groups may begin with other parameters
+    if not wrapped and not code.has_framework and not is_of_groups:
         yield from _unequal_start(code, call, module)
     op = argument(call, "op", 1)
     is_sum = op is None or ast.unparse(op).endswith("SUM")
@@ -70,6 +73,8 @@ def check_gradients(code: Code) -> Iterator[Finding]:
 
 def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]], averaged_by: str) -> Iterator[Finding]:
     """Yield a warning where averaged gradients, or the loss, are divided by the number of processes as well."""
+    if not _LEFT_TO_OTHERS.isdisjoint(code.names):
+        return
     for module, node in code.program.of(ast.Call, ast.AugAssign, ast.BinOp):
         divided, by = _division(node)
         if divided is None or by is None or not code.reached.of(node, module):

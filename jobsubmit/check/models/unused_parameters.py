@@ -6,10 +6,12 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.branches import after
-from jobsubmit.check.origins import last_value
+from jobsubmit.check.origins import last_value, origins
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, class_around, is_of_self, own_method, spelled
 from jobsubmit.check.program.objects import is_torch_module
 from jobsubmit.check.program.operations import UNKNOWN
@@ -241,11 +243,46 @@ def _calls_layer(statement: ast.stmt, module: Module) -> bool:
 
 
 def _is_made(code: Code, owner: ast.ClassDef, module: Module) -> bool:
-    """Return whether objects of a class may be made: by a call, or by the name under which it is registered."""
+    """Return whether a wrapped model may have objects of a class, made by a call or by a name that is registered."""
+    wrapped = _classes_wrapped(code)
+    if wrapped is not None and owner not in wrapped and not names_of(owner):
+        return False
     calls = code.program.calls_of.get(f"{module.name}.{owner.name}", ())
     maker = own_method(owner, "__init__") if names_of(owner) else None
     is_made = maker is not None and code.reached.of(maker.body[0], module)
     return bool(is_made) or any(code.reached.of(call, home) for home, call in calls)
+
+
+@lru_cache(maxsize=1)
+def _classes_wrapped(code: Code) -> frozenset[ast.AST] | None:
+    """Return the classes that wrapped models are made of; None where it is not clear what is wrapped."""
+    found: set[ast.AST] = set()
+    waiting: list[tuple[Module, ast.AST]] = []
+    for module, call, name in code.reached.calls:
+        if not is_ddp(name):
+            continue
+        model = argument(call, "module", 0)
+        parts = origins(code, model, module) if model is not None else []
+        calls = [(home, one) for home, part in parts for one in ast.walk(part) if isinstance(one, ast.Call)]
+        defined = [code.program.definition(code.program.name_of(one.func, home)) for home, one in calls]
+        models = [
+            one
+            for one in defined
+            if one is not None and isinstance(one[1], ast.ClassDef) and own_method(one[1], "forward") is not None
+        ]
+        if not models:
+            return None
+        waiting += models
+    while waiting:
+        module, node = waiting.pop()
+        if node in found:
+            continue
+        found.add(node)
+        for inner in ast.walk(node):
+            is_name = isinstance(inner, (ast.Name, ast.Attribute)) and isinstance(inner.ctx, ast.Load)
+            defined_here = code.program.definition(code.program.name_of(inner, module)) if is_name else None
+            waiting += [defined_here] if defined_here is not None else []
+    return frozenset(found) if found else None
 
 
 def _layers(code: Code, owner: ast.ClassDef, module: Module) -> Iterator[ast.Attribute]:

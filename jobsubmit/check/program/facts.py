@@ -17,7 +17,8 @@ class Facts:
     `environment` maps a variable to its value, to UNKNOWN where that is not known, to Several where it differs, and to
     None where it is not set; `argv` are the words after the boot file. `gpus` is per node, None if it is not known.
     `why_no_gpus` says why that is 0 where the nodes have GPUs that the job does not get.
-    `torch_version` is that of the job file. `rank` is that of a process among all; `options_of_node` are options that a command gives the number of the node.
+    `rank` is that of a process among all; `options_of_node` are options that a command gives the number of the node.
+    `torch_version` is that of the job file.
     """
 
     mode: Start
