@@ -50,6 +50,8 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
     if spelled(node.value) in values.namespaces:
         return values.arguments.get(node.attr, UNKNOWN)
     owner = values.of(node.value, module)
+    if isinstance(node.value, ast.Call) and owner is UNKNOWN:
+        owner = arguments_as_mapping(values, node.value)  # parser.parse_args().lr
     if isinstance(owner, PurePosixPath):
         return {"parent": owner.parent, "name": owner.name, "stem": owner.stem}.get(node.attr, UNKNOWN)
     if isinstance(owner, dict):
@@ -62,7 +64,8 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
 def _is_surely_found(values: Values, node: ast.Attribute, module: Module) -> bool:
     """Return whether an attribute is one of the arguments, a module or the settings of yacs."""
     is_setting = values.has_settings and yacs.key_of(node)
-    return bool(is_setting) or spelled(node.value) in values.namespaces or _is_of_module(values, node, module)
+    is_argument = spelled(node.value) in values.namespaces or arguments_as_mapping(values, node.value) is not UNKNOWN
+    return bool(is_setting) or is_argument or _is_of_module(values, node, module)
 
 
 def _is_set_at_once(values: Values, node: ast.Attribute, module: Module) -> bool:
