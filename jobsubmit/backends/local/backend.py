@@ -271,4 +271,4 @@ def _unknown_program(plan: LaunchPlan) -> Iterator[Finding]:
     folder = Path(python.program).parent if python else Path()
     if shutil.which(program) is None and not (folder / program).exists():
         text = f"this machine has no program {program}"
-        yield Finding("error", "unknown-program", "command", text, "correct its name, or install it")
+        yield Finding("error", "limit", "command", text, "correct its name, or install it")

@@ -37,8 +37,9 @@ def _literal(kind: type) -> Callable[[str], Any]:
         value = _evaluated(text)
         value = text if value is UNKNOWN else value
         if type(value) is not kind:
-            hint = f": write {float(value)}" if kind is float and type(value) is int else ""
-            raise argparse.ArgumentTypeError(f"{text} is of type {type(value).__name__}, not {kind.__name__}{hint}")
+            if kind is float and type(value) is int:
+                raise argparse.ArgumentTypeError(f"{text} is of type int, not float: write {float(value)}")
+            raise argparse.ArgumentTypeError(f"{text} is of type {type(value).__name__}, not {kind.__name__}")
         return value
 
     return convert
@@ -55,7 +56,7 @@ CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "ast.literal_eval": ast.literal_eval,
     "eval": _evaluated,
     "yes_no": _yes_no,
-    **{f"{kind.__name__} literal": _literal(kind) for kind in (int, float, str)},
+    **{f"{kind.__name__}_literal": _literal(kind) for kind in (int, float, str)},
 }
 # Converters that leave a word what it is, but for its case; classes of enumerations by the names of their libraries.
 _KEEP_WORDS = ("str.lower", "str.upper", "str.strip", "transformers.SchedulerType", "transformers.IntervalStrategy")

@@ -12,7 +12,7 @@ from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.variables import position
 
-_TYPES = {int: "int literal", float: "float literal", str: "str literal"}
+_TYPES = {int: "int_literal", float: "float_literal", str: "str_literal"}
 
 
 def command_line(program: Program) -> CommandLine | None:

@@ -36,6 +36,11 @@ def write_job(folder: Path, fields: dict[str, Any], files: int = 0) -> None:
         ({"hyperparameters": {"text": "x" * LONGEST}}, 0, ("hyperparameters.text", "131,080", "131,072", "in a file")),
         ({"env": {"TEXT": "é" * (LONGEST // 2)}}, 0, ("env.TEXT", "131,078", "131,072", "in a file")),
         ({"boot_file": None, "command": ["echo", "x" * LONGEST]}, 0, ("command", "131,073", "131,072", "in a file")),
+        (
+            {"boot_file": None, "command": ["pyhton", "train.py"]},
+            0,
+            ("command", "this machine has no program pyhton", "correct its name"),
+        ),
         ({**SLURM, **BUCKET, "layout": "tree"}, 400, ("layout", "401 files", "limit is 100,000", "layout: archive")),
         (
             {**SLURM, "inputs": [{"name": "data", "uri": "s3://bucket/d"}]},
@@ -104,6 +109,22 @@ def test_what_just_fits_is_let_through(fields: dict[str, Any], files: int, jobsu
     write_job(tmp_path, fields, files)
     told = jobsubmit.json("validate", "job.yaml")
     assert [finding for finding in told["findings"] if finding["check"].endswith("limit")] == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"command": ["bash", "-c", "pyhton train.py"]},
+        {"command": ["./start", "train.py"]},
+        {"command": ["pyhton", "train.py"], "setup": "pip install pyhton"},
+        {"command": ["pyhton", "train.py"], "env": {"PATH": "/opt/pyhton/bin"}},
+        {"command": ["pyhton", "train.py"], **SLURM},
+    ],
+)
+def test_a_program_that_may_be_there_is_not_refused(fields: dict[str, Any], jobsubmit: Command, tmp_path: Path) -> None:
+    write_job(tmp_path, {"boot_file": None, **fields})
+    told = jobsubmit.json("validate", "job.yaml")
+    assert [finding for finding in told["findings"] if finding["level"] == "error"] == []
 
 
 def test_bundle_tells_its_limits_and_no_others(jobsubmit: Command, tmp_path: Path) -> None:

@@ -379,12 +379,12 @@ def test_words_of_a_command_stand_before_those_of_its_data(tmp_path: Path) -> No
     """`--hard 3` of the command is one option with its value, whatever folders come after it."""
     text = f"""{STARTED}
 parser = argparse.ArgumentParser()
-for name in ("--hard", "--data", "--lr"):
+for name in ("--hard", "--data", "--more", "--lr"):
     parser.add_argument(name)
 parser.parse_args()
 """
     command = ["torchrun", "--nnodes=2", "--nproc_per_node=2", "train.py", "--hard", "3"]
-    data = [{"name": "data", "uri": "/shared/data", "as": "hyperparameter"}]
+    data = [{"name": name, "uri": f"/shared/{name}", "as": "hyperparameter"} for name in ("data", "more")]
     (tmp_path / "train.py").write_text(text)
     said = findings(tmp_path, command=command, inputs=data, hyperparameters={"lr": 1}, **GPUS)
     assert not [one for one in said if one.check.startswith("argument-")]
