@@ -182,6 +182,14 @@ def _configurations(words: Sequence[Word]) -> Iterator[str]:
     for before, word in pairwise(words):
         if before.text in _CONFIGURATION_OPTIONS and not word.name:
             yield word.text
+    for before, word in pairwise((Word("", ""), *words)):
+        if (
+            word.field
+            and not word.name
+            and not before.name
+            and re.fullmatch(r"[\w./-]+\.(?:ya?ml|json|toml)", word.text)
+        ):
+            yield word.text
     yield from (word.value for word in words if word.name in _CONFIGURATION_OPTIONS)
 
 
@@ -238,6 +246,8 @@ def _file_of(call: ast.Call, name: str) -> ast.expr | None:
         return call.args[0] if call.args else next((node for node in named if node is not None), None)
     if isinstance(call.func, ast.Attribute) and call.func.attr in _READING_METHODS:
         return call.func.value
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "from_pretrained" and call.args:
+        return call.args[0]
     return None
 
 

@@ -311,7 +311,11 @@ class _Search:
             return True
         own = {top.lower(), _OTHER_NAMES.get(top, top).lower()}
         names -= _FALSE_FRIENDS.get(top, set())
-        return is_open or any(one in name or name in one.split("_") for one in own for name in names if name)
+        initials = {
+            "".join(part if part[0].isdigit() else part[0] for part in name.split("_") if part) for name in names
+        }
+        is_named = any(one in name or name in one.split("_") for one in own for name in names if name)
+        return is_open or is_named or top.lower() in initials  # cc3d of connected-components-3d
 
     def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding | _NotUploaded]:
         if module.name == MAIN and not module.home:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import Reach, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, own_method, returned_values
 from jobsubmit.check.program.objects import SAME_MODEL
@@ -38,6 +39,9 @@ def is_wrapped(code: Code, node: ast.AST, module: Module, depth: int = 0) -> boo
             found = _attribute(code, node, module, depth + 1)
         case ast.Attribute(attr="module"):
             found = False if is_wrapped(code, node.value, module, depth + 1) else None
+        case ast.Subscript(slice=ast.Constant(value=key)):
+            entries = list(_entries(code, node.value, key, module))
+            found = _agreed(is_wrapped(code, one, home, depth + 1) for home, one in entries)
         case ast.Call():
             found = _result(code, node, module, depth + 1)
         case ast.IfExp():
@@ -45,6 +49,14 @@ def is_wrapped(code: Code, node: ast.AST, module: Module, depth: int = 0) -> boo
             if truth is not None:
                 found = is_wrapped(code, node.body if truth else node.orelse, module, depth + 1)
     return found
+
+
+def _entries(code: Code, mapping: ast.expr, key: object, module: Module) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield what mappings that are written down have under a key: `models["generator"]`."""
+    for home, part in origins(code, mapping, module):
+        for name, value in zip(part.keys, part.values, strict=True) if isinstance(part, ast.Dict) else ():
+            if isinstance(name, ast.Constant) and name.value == key:
+                yield home, value
 
 
 def names_of_wrappers(code: Code) -> set[str]:

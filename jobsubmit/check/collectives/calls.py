@@ -57,7 +57,7 @@ _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|enable|force|l
 # What comes after so many arguments may be a group of some processes.
 _PLAIN_ARGUMENTS: Mapping[str, int] = {"reduce": 3, "gather": 3, "scatter": 3, "reduce_scatter": 3}
 BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
-_DEEPEST = 3
+_DEEPEST = 6
 _INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_available")
 
 

@@ -17,7 +17,15 @@ from jobsubmit.check.collectives.rank_conditions import (
 )
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program import objects
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method, returned_values, spelled
+from jobsubmit.check.program.module import (
+    FUNCTIONS,
+    Function,
+    Module,
+    class_around,
+    own_method,
+    returned_values,
+    spelled,
+)
 from jobsubmit.common.finding import Finding
 
 _OWN_LOSS = re.compile(
@@ -208,8 +216,10 @@ def _stopped_by_own_counter(finder: CollectiveFinder) -> Iterator[Finding]:
 
 
 def _judged_for(counter: str, loop: ast.AST, module: Module) -> Iterator[ast.Compare]:
-    """Yield the comparisons that decide whether a loop counts one more."""
-    for added in (one for one in ast.walk(loop) if isinstance(one, ast.AugAssign) and spelled(one.target) == counter):
+    """Yield the comparisons that decide whether a loop counts one more, or a method of its object does."""
+    owner = class_around(loop, module) if counter.startswith("self.") else None
+    nodes = ast.walk(owner if owner is not None else loop)
+    for added in (one for one in nodes if isinstance(one, ast.AugAssign) and spelled(one.target) == counter):
         around = next((above for above in module.above(added) if isinstance(above, ast.If)), None)
         test = around.test if around is not None else None
         if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):

@@ -12,7 +12,7 @@ from jobsubmit.check.collectives.rank_conditions import (
     mentions_rank,
     zero_side,
 )
-from jobsubmit.check.origins import last_value
+from jobsubmit.check.origins import last_value, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import Several
@@ -86,7 +86,10 @@ def _differs(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool:
 
 def _compares_rank(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool:
     """Return whether a condition compares the rank or what is computed from it: `rank in members`, `i == rank // 2`."""
-    return isinstance(node.test, ast.Compare) and mentions_rank(node.test) and bool(code.reached.of(node, module))
+    if not isinstance(node.test, ast.Compare) or not code.reached.of(node, module):
+        return False
+    sides = (node.test.left, *node.test.comparators)
+    return mentions_rank(node.test) or any("get_rank()" in words_of(code, one, module) for one in sides)
 
 
 def _in_order_of_a_set(finder: CollectiveFinder) -> Iterator[Finding]:

@@ -249,8 +249,12 @@ def may_train(node: ast.AST) -> TypeGuard[Function]:
 
 
 def _is_called_too(wrapper: ast.expr, call: ast.Call, module: Module) -> bool:
-    """Return whether the wrapper itself is called in the same function: then the inner model may be meant."""
+    """Return whether the wrapper itself is called in the same function, with gradients: then that may be the step."""
     spelled_so = ast.unparse(wrapper)
-    return any(
-        isinstance(node, ast.Call) and ast.unparse(node.func) == spelled_so for node in ast.walk(module.scope_of(call))
-    )
+    calls = (node for node in ast.walk(module.scope_of(call)) if isinstance(node, ast.Call))
+    return any(ast.unparse(one.func) == spelled_so and not _is_without_gradients(one, module) for one in calls)
+
+
+def _is_without_gradients(node: ast.AST, module: Module) -> bool:
+    withs = (item for above in module.above(node) if isinstance(above, ast.With) for item in above.items)
+    return any(word in ast.unparse(item) for item in withs for word in ("no_grad", "inference_mode"))

@@ -61,8 +61,19 @@ def _kept(parse: ast.Call, module: Module) -> Iterator[str]:
     statement = module.parents.get(parse)
     for target in statement.targets if isinstance(statement, ast.Assign) else ():
         for item in target.elts if isinstance(target, ast.Tuple) else [target]:
-            if isinstance(item, ast.Name) and len(module.stores.get((module.scope_of(item), item.id), ())) == 1:
+            stores = module.stores.get((module.scope_of(item), item.id), ()) if isinstance(item, ast.Name) else ()
+            if isinstance(item, ast.Name) and all(store is item or _is_same(store, module) for store in stores):
                 yield item.id
+
+
+def _is_same(store: ast.expr, module: Module) -> bool:
+    """Return whether a variable is set to what a parser read from a file, or only said to be of a type."""
+    parent = module.parents.get(store)
+    statement = module.parents.get(parent) if isinstance(parent, ast.Tuple) else parent
+    if isinstance(statement, ast.AnnAssign):
+        return statement.value is None
+    made = statement.value if isinstance(statement, ast.Assign) else None
+    return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in _FROM_FILE
 
 
 def _names(classes: Iterable[ast.expr], program: Program, module: Module) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from jobsubmit.check.program.python_configuration import read_python_configurati
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
 
+_PLAIN_FORMAT = re.compile(r"(?:[^{}]|\{\d?(?::\w{0,3})?\})*")  # neither fields of objects nor wide columns
 _OMEGACONF = ("omegaconf.OmegaConf.", "OmegaConf.")
 _PARSES = ("parse_args", "parse_intermixed_args")
 _MAPPINGS = frozenset(
@@ -158,6 +160,8 @@ def _method(values: Values, method: ast.Attribute, node: ast.Call, module: Modul
         return lifted(lambda *parts: owner.join(parts), *values.required(node.args[0], module))
     if name == "is_integer" and isinstance(owner, float):
         return owner.is_integer()
+    if name == "format" and isinstance(owner, str) and _PLAIN_FORMAT.fullmatch(owner):
+        return lifted(owner.format, *(values.required(item, module) for item in node.args))
     if name in TEXT_METHODS and isinstance(owner, (str, Several)):
         given = [values.required(item, module) for item in node.args]
         return lifted(lambda text, *rest: getattr(text, name)(*rest), owner, *given)

@@ -26,6 +26,7 @@ from jobsubmit.check.program.module import (
 )
 
 _LONGEST_CHAIN = 20
+_MOST_ABSTRACT = 2  # statements of a method that does nothing: its description, and the error
 MOST_CONFIGURATIONS, LONGEST_CONFIGURATION = 500, 64 << 10
 _CONFIGURATION = re.compile(r"conf|cfg|arg|param|option|setting", re.IGNORECASE)
 _READS = ("keys", "values", "items", "get", "copy", "index", "count", "join", "format", "startswith", "endswith")
@@ -90,7 +91,7 @@ class Program:
         """Return the calls of a function: of a method that no other class has, those by its name."""
         found = self.calls_of.get(module.called_as(function), ())
         owner = module.parents.get(function)
-        is_only = len(self.methods.get(function.name, ())) == 1 and function.name not in _OF_LIBRARIES
+        is_only = len(self.concrete_methods.get(function.name, ())) == 1 and function.name not in _OF_LIBRARIES
         if found or not isinstance(owner, ast.ClassDef) or not is_only:
             return found
         return self.calls_of_attribute.get(function.name, ())
@@ -255,6 +256,11 @@ class Program:
         return found
 
     @cached_property
+    def concrete_methods(self) -> Mapping[str, Sequence[tuple[Module, ast.ClassDef, Function]]]:
+        """Return the same without those that only demand a method of the classes which are derived from theirs."""
+        return {name: [one for one in found if not _is_abstract(one[2])] for name, found in self.methods.items()}
+
+    @cached_property
     def properties(self) -> Mapping[str, Sequence[tuple[Module, ast.ClassDef, Function]]]:
         """Return the methods that are read like attributes, by their names."""
         found = {name: [one for one in methods if is_property(one[2])] for name, methods in self.methods.items()}
@@ -335,7 +341,7 @@ class Program:
         """Return what a call calls: a function or class by its name, or the only method of that name."""
         found = self.definition(self.name_of(call.func, module))
         if found is None and isinstance(call.func, ast.Attribute) and not self.is_of_library(call.func.value, module):
-            methods = self.methods.get(call.func.attr, ())
+            methods = self.concrete_methods.get(call.func.attr, ())
             return (methods[0][0], methods[0][2]) if len(methods) == 1 else None
         return found
 
@@ -358,6 +364,12 @@ class Program:
             for name in (*module.aliases.values(), *module.stars)
             for package in packages
         )
+
+
+def _is_abstract(method: Function) -> bool:
+    """Return whether a method is there for others to define it: all that it does is to raise NotImplementedError."""
+    last = method.body[-1]
+    return isinstance(last, ast.Raise) and len(method.body) <= _MOST_ABSTRACT and "NotImplemented" in ast.unparse(last)
 
 
 def _only_reads(call: ast.Call, method: ast.Attribute, module: Module) -> bool:

@@ -206,6 +206,8 @@ class Values:
         if left is UNKNOWN and isinstance(right, int) and self._is_set_to_truths(node.left):
             results = {lifted(COMPARE[type(op)], truth, right) for truth in (True, False)}
             return results.pop() if len(results) == 1 else UNKNOWN  # `is_distributed > 1` never holds
+        if isinstance(right, dict) and isinstance(op, (ast.In, ast.NotIn)):
+            right = [*right]
         if left is UNKNOWN or has_gaps(right):
             return UNKNOWN
         return lifted(COMPARE[type(op)], left, right)

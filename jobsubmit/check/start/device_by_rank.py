@@ -14,7 +14,14 @@ from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import fields_of, given_to_fields
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import assigned_to, parameters
-from jobsubmit.check.start.device_of_call import DEEPEST, mapped_device, numbers_of_devices, values_returned_by
+from jobsubmit.check.start.device_of_call import (
+    DEEPEST,
+    begins_with_cuda,
+    mapped_device,
+    number_in_text,
+    numbers_of_devices,
+    values_returned_by,
+)
 from jobsubmit.common.finding import Finding
 
 _TIMES_RANK = re.compile(r"(?:node_)?rank \* |\* (?:\w+\.)?(?:node_)?rank\b")
@@ -82,10 +89,9 @@ def _is_sum_with_rank(code: Code, node: ast.AST, module: Module, depth: int = 0)
 
 def _named_by_global_rank(code: Code) -> Iterator[Finding]:
     """Yield a warning for a name such as f"cuda:{rank}" that is put together where its use is not seen."""
-    for module, node in code.program.of(ast.JoinedStr):
+    for module, node in code.program.of(ast.JoinedStr, ast.BinOp, ast.Call):
         parent = module.parents.get(node)
-        is_device = len(node.values) == 2 and ast.unparse(node.values[0]) == "'cuda:'"  # noqa: PLR2004
-        number = node.values[-1].value if is_device and isinstance(node.values[-1], ast.FormattedValue) else None
+        number = number_in_text(node) if isinstance(parent, ast.Assign) and begins_with_cuda(node) else None
         if number is None or not isinstance(parent, ast.Assign) or not code.reached.of(parent, module):
             continue
         if _is_global_rank(code, number, module) and not _is_taken_once(code, parent, module):

@@ -75,7 +75,7 @@ def numbers_of_devices(call: ast.Call, name: str) -> Iterator[ast.expr]:
     """Yield the expressions that a call takes as the number of a device."""
     chosen = device_of(call, name)
     if chosen is not None:
-        yield _number_in_text(chosen) or chosen
+        yield number_in_text(chosen) or chosen
     for keyword in call.keywords:
         if keyword.arg in _NUMBERS and name.startswith("torch."):
             yield keyword.value
@@ -85,14 +85,25 @@ def numbers_of_devices(call: ast.Call, name: str) -> Iterator[ast.expr]:
             yield keyword.value.values[0]
         if keyword.arg == "map_location" and name == "torch.load":
             places = keyword.value.values if isinstance(keyword.value, ast.Dict) else [keyword.value]
-            yield from (number for place in places if (number := _number_in_text(place)) is not None)
+            yield from (number for place in places if (number := number_in_text(place)) is not None)
 
 
-def _number_in_text(node: ast.expr) -> ast.expr | None:
-    """Return what is put into the name of a device: `rank` of f"cuda:{rank}", "cuda:" + str(rank), "cuda:%d" % rank."""
-    if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[-1], ast.FormattedValue):
-        return node.values[-1].value
-    return node.right if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant) else None
+def number_in_text(node: ast.expr) -> ast.expr | None:
+    """Return what is put into the name of a device: `rank` of f"cuda:{rank}", "cuda:%d" % rank, "cuda:" + str(rank)."""
+    match node:
+        case ast.JoinedStr(values=[*_, ast.FormattedValue(value=number)]):
+            return number
+        case ast.BinOp(left=ast.Constant(), right=number):
+            return number
+        case ast.Call(func=ast.Attribute(value=ast.Constant(), attr="format"), args=[number]):
+            return number
+    return None
+
+
+def begins_with_cuda(node: ast.expr) -> bool:
+    """Return whether the name of a device that a number is put into is that of a GPU: `"cuda:{}".format(rank)`."""
+    texts = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+    return next(texts, "").startswith("cuda:")
 
 
 def values_returned_by(code: Code, name: str) -> list[tuple[Module, ast.expr]]:

@@ -90,6 +90,9 @@ def _is_parser(search: Search, node: ast.AST, module: Module, names: frozenset[s
 
 def _is_something_else(search: Search, node: ast.Name, module: Module) -> bool:
     """Return whether a variable holds objects of another library in its function, whatever it holds elsewhere."""
+    loops = (above for above in module.above(node) if isinstance(above, ast.For))
+    if any(isinstance(one, ast.Name) and one.id == node.id for loop in loops for one in ast.walk(loop.target)):
+        return True
     function = module.function_of(node)
     inside = module.stores.get((function or module.tree, node.id), ())
     stores = [store for store in inside if module.function_of(store) is function and store.lineno <= node.lineno]
