@@ -125,7 +125,7 @@ def _parted(line: CommandLine, words: Sequence[Word]) -> tuple[list[Word], list[
             options.append(word)
         else:
             text = f"{word.text}={following[0].text}" if len(following) == 1 else word.text
-            if len(following) <= 1 or line.option(word.name) is None:
+            if len(following) <= 1 or line.meant(word.name) is None:
                 options.append(word._replace(text=text))
             del rest[: len(following)]
     return options, plain
@@ -133,7 +133,7 @@ def _parted(line: CommandLine, words: Sequence[Word]) -> tuple[list[Word], list[
 
 def _values_of(line: CommandLine, word: Word, rest: Sequence[Word]) -> list[Word] | None:
     """Return the words that follow an option as its values; None where that is unknown."""
-    option = line.option(word.name) if word.name else None
+    option = line.meant(word.name) if word.name else None
     given = list(takewhile(lambda other: not other.name, rest))
     if option is None or option.settings.get("action", "store") not in ("store", "append"):
         return given if option is None and word.name.startswith("--") else []

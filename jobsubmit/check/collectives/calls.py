@@ -57,6 +57,7 @@ _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|enable|force|l
 # What comes after so many arguments may be a group of some processes.
 _PLAIN_ARGUMENTS: Mapping[str, int] = {"reduce": 3, "gather": 3, "scatter": 3, "reduce_scatter": 3}
 BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
+_SEVERAL = re.compile(r"[\w.]*(?:gpu|proc|rank|node|world|device|replica)\w*(?:\(\))? (?:> 1|!= 1|>= 2)", re.IGNORECASE)
 _DEEPEST = 6
 _INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_available")
 
@@ -286,6 +287,7 @@ def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[
         truth = finder.code.values.truth(node.test, module)
         test = ast.unparse(node.test)
         is_about_all = any(word in test for word in _INITIALIZED) or _PERIOD.search(test) is not None
+        is_about_all = is_about_all or _SEVERAL.fullmatch(test) is not None
         is_either_way = truth is None and _has_collective(node.body) and _has_collective(node.orelse)
         is_executed = truth or (truth is None and is_about_all) or is_either_way
         if zero_side(node.test, finder.code, module) is None and is_executed:

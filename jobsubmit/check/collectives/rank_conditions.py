@@ -34,6 +34,8 @@ def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool
             return is_rank(test.operand, code, module) or (None if inner is None else not inner)
         case ast.BoolOp(op=ast.And()):
             return True if any(zero_side(item, code, module, depth) for item in test.values) else None
+        case ast.BoolOp(op=ast.Or()):
+            return False if any(zero_side(item, code, module, depth) is False for item in test.values) else None
         case ast.IfExp():
             return _side_of_choice(test, code, module, depth)
         case ast.Compare(ops=[op]):

@@ -68,6 +68,8 @@ def _branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt], list[ast.stm
             yield module, node.body, node.orelse, scope
         elif side is False and leaves_at_last(node.body):
             yield module, [*node.orelse, *after(node, module)], node.body, scope
+        elif side is False and node.orelse:
+            yield module, node.orelse, node.body, scope
 
 
 def _is_executed(node: ast.AST, code: Code, module: Module) -> bool:

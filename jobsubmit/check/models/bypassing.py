@@ -33,6 +33,7 @@ def inner_called(code: Code) -> Iterator[Finding]:
     for module, call, _ in code.reached.calls:
         is_variable = isinstance(call.func, ast.Name) and call.func.id in names
         inner = last_value(call.func, module) if is_variable else call.func  # type: ignore[arg-type] # it is a name
+        inner = _chosen(code, inner) if isinstance(inner, ast.IfExp) else inner
         if (known := _inner_with_method(code, call, module) or _inner_kept(code, call, module)) is not None:
             inner = known
         elif not (is_inner(inner) and call.args):

@@ -155,6 +155,14 @@ class CommandLine:
         """Return the option of a name."""
         return next((option for option in self.options if name in option.names), None)
 
+    def meant(self, name: str) -> Option | None:
+        """Return the option of a name, or the only one whose name begins so, where argparse takes it for that."""
+        found = self.option(name)
+        if found is not None or not name.startswith("--") or self.settings.get("allow_abbrev") is False:
+            return found
+        begun = [option for option in self.options if any(own.startswith(name) for own in option.names)]
+        return begun[0] if len(begun) == 1 else None
+
     def refusal(self, word: str) -> Refusal | None:
         """Return why one word `--name=value` is refused, if it is; one that is not known is of kind `unknown`."""
         parser = self._parser([option for option in self._merged() if not option.is_positional], is_checked=True)
@@ -163,7 +171,7 @@ class CommandLine:
         except _RefusedError as error:
             text = str(error)
             kind = next((kind for sign, kind in _KINDS.items() if sign in text), "type")
-            return Refusal(kind, re.sub(r"^argument \S+: ", "", text), self._of(word))
+            return Refusal(kind, re.sub(r"^argument \S+: ", "", text), self.meant(word.partition("=")[0]))
         except Exception:  # a converter of ours met what it does not know
             return None
         return Refusal("unknown", f"unrecognized arguments: {word}", None) if rest else None
@@ -225,14 +233,6 @@ class CommandLine:
             elif (other.settings, other.type) != (option.settings, option.type):
                 by_name[name] = Option(option.names, option.where, {"nargs": "?"}, is_sure=False)
         yield from by_name.values()
-
-    def _of(self, word: str) -> Option | None:
-        name = word.partition("=")[0]
-        exact = self.option(name)
-        if exact is not None:
-            return exact
-        begun = [option for option in self.options if any(own.startswith(name) for own in option.names)]
-        return begun[0] if len(begun) == 1 else None
 
 
 class _RefusedError(Exception):
