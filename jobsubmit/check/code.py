@@ -125,6 +125,7 @@ class Code:
         return any(
             name in called or not any(isinstance(above, ast.Try) for above in module.above(node))
             for module, node in self.program.of(ast.Import, ast.ImportFrom)
+            if self.reached.of(node, module)
             for name in (full.partition(".")[0] for full in imported_names(node, module))
             if name in _FRAMEWORKS and not self._has_only_layers_of(name)
         )

@@ -106,7 +106,8 @@ class CollectiveFinder:
             return False
         if found[1] not in self.combining:
             self.combining[found[1]] = False  # while it is looked at
-            calls = (inner for inner in ast.walk(found[1]) if isinstance(inner, ast.Call))
+            entered = own_method(found[1], "__init__") if isinstance(found[1], ast.ClassDef) else found[1]
+            calls = (inner for inner in ast.walk(entered or ast.Pass()) if isinstance(inner, ast.Call))
             self.combining[found[1]] = any(self.may_combine(inner, found[0]) for inner in calls)
         return self.combining[found[1]]
 

@@ -197,9 +197,10 @@ def _hands_on(code: Code, name: ast.Name, module: Module) -> bool:
 
 
 def _entered(code: Code, call: ast.Call, module: Module) -> list[tuple[Module, ast.AST]]:
-    """Return the function that a call enters, or all methods of its name."""
+    """Return the function that a call enters, or all methods of its name; of a class, what makes its objects."""
     if (found := code.program.called(call, module)) is not None:
-        return [found]
+        maker = own_method(found[1], "__init__") if isinstance(found[1], ast.ClassDef) else found[1]
+        return [] if maker is None else [(found[0], maker)]
     methods = code.program.methods.get(call.func.attr, ()) if isinstance(call.func, ast.Attribute) else ()
     return [(home, method) for home, _, method in methods]
 
@@ -228,9 +229,9 @@ def _is_divided(code: Code, loader: ast.expr, module: Module) -> bool:
     return bool(made) and all(_has_sampler(code, call, home) for home, call in made)
 
 
-def _loaders(code: Code, part: ast.AST, module: Module) -> Iterator[tuple[Module, ast.Call]]:
+def _loaders(code: Code, part: ast.AST, module: Module, depth: int = 0) -> Iterator[tuple[Module, ast.Call]]:
     """Yield the loaders that an expression makes, those that functions of the program return included."""
-    if not isinstance(part, ast.Call):
+    if not isinstance(part, ast.Call) or depth > _DEEPEST:
         return
     name = code.program.name_of(part.func, module)
     if name in LOADERS:
@@ -241,6 +242,8 @@ def _loaders(code: Code, part: ast.AST, module: Module) -> Iterator[tuple[Module
         for inner in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
             if code.program.name_of(inner.func, home) in LOADERS and code.reached.of(inner, home):
                 yield home, inner
+        for value in returned_values(function):
+            yield from _loaders(code, value, home, depth + 1)
 
 
 def _has_sampler(code: Code, call: ast.Call, module: Module) -> bool:
