@@ -23,6 +23,7 @@ FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
 _OURS = ("jobsubmit",)
 _OWN_PLACES = ("__file__", "sys.path[0]", "getcwd()")  # folders near them that are not uploaded are not on the nodes
 _MAKES_FILES = re.compile(r"\b(?:cp|mv|ln|rsync|tar|unzip|make|cmake|ninja|git|wget|curl)\s|setup\.py|build")
+_INSTALLS = re.compile(r"\binstall\b([^\n;&|]*)")
 _SOME = 3  # modules that one finding names
 # Modules whose package has another name.
 _OTHER_NAMES = {
@@ -108,14 +109,14 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
 
 
 def check_packages(
-    code: Code, bundle: Bundle, requirements: str | None, find_missing: FindMissing | None
+    code: Code, bundle: Bundle, requirements: str | None, find_missing: FindMissing | None, setup: str = ""
 ) -> Iterator[Finding]:
     """Yield an error for each third-party package that is surely imported and that the nodes' Python lacks.
 
     For one that a function imports which is perhaps called, yield a warning. Where that Python is not known, yield a
-    warning for one that the requirements do not name, if they name others.
+    warning for one that the requirements do not name, if they name others. What the `setup` installs is not missing.
     """
-    search = _Search(code, bundle)
+    search = _Search(code, bundle, installs=" ".join(_INSTALLS.findall(setup)))
     configured = _modules_configured(code)
     places: dict[Reach, dict[str, str]] = {Reach.SURELY: {}, Reach.PERHAPS: {}}
     for module in code.program.modules.values():
@@ -207,8 +208,8 @@ def _not_uploaded(modules: Sequence[_NotUploaded]) -> Finding:
 class _Search:
     """What an import finds: among the files that are uploaded, in those that are left out, or elsewhere."""
 
-    def __init__(self, code: Code, bundle: Bundle, *, is_added_to: bool = False) -> None:
-        self.code, self.bundle, self.is_added_to = code, bundle, is_added_to
+    def __init__(self, code: Code, bundle: Bundle, *, is_added_to: bool = False, installs: str = "") -> None:
+        self.code, self.bundle, self.is_added_to, self.installs = code, bundle, is_added_to, installs
         self.program = code.program
         self.paths = self.program.paths
         self.folders = folders_of(self.paths)
@@ -298,8 +299,10 @@ class _Search:
 
     def is_in_file(self, requirements: str | None, top: str) -> bool:
         """Return whether a package of this name, or one whose name is not its module's, may be installed first."""
-        if requirements is None or self.has_more_places:
-            return self.has_more_places
+        if self.has_more_places or {top, _OTHER_NAMES.get(top, top)} & _names_installed(self.installs):
+            return True
+        if requirements is None:
+            return False
         text = next(
             (Path(file.source).read_text(errors="replace") for file in self.bundle.files if file.path == requirements),
             "",
@@ -469,6 +472,12 @@ class _Search:
             hint = "set env: {PYTHONPATH: .}, or move it" if folder == Path() else "move it into the code directory"
             yield Finding("warning", "imports", where, f"module {top} is at {path}, not {place}", hint)
             return
+
+
+def _names_installed(words: str) -> set[str]:
+    """Return the packages among the words of commands that install some, as modules are spelled."""
+    names = re.findall(r"(?<!\S)[\w.-]+", words)
+    return {spelling for name in names for spelling in (name, name.replace("-", "_"), name.replace("-", "_").lower())}
 
 
 def _package_of(line: str) -> str:

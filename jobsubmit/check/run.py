@@ -130,7 +130,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         yield _deprecated(plan)
     if plan.boot_file is None or any(finding.level == "error" for finding in found):
         return
-    roots = _python_path(job, read)
+    roots = _python_path(job, read) + ((f"{launch.folder}/",) if launch.folder and is_module else ())
     if _INSTALLS_CODE.search(f"{plan.setup or ''}\n{read(plan.requirements or '')}"):
         roots += INSTALLED_FROM
     program = load_program(bundle, plan.boot_file, roots, is_module=is_module)
@@ -150,8 +150,8 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
-        ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing)),
-        ("files", lambda: check_files(code(), bundle, words)),
+        ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing, job.setup or "")),
+        ("files", lambda: () if launch.folder else check_files(code(), bundle, words)),
         ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
         ("overrides", lambda: check_overrides(code(), words)),
         ("gpu-request", lambda: check_gpu_request(code(), job.backend.missing_gpu_request())),
@@ -270,8 +270,9 @@ def _file_of(launch: Launch, bundle: Bundle) -> str:
         return ""
     program = launch.program[0] if launch.program else ""
     if not launch.is_module:
-        return posixpath.normpath(program) if program.endswith(".py") and not program.startswith("/") else ""
-    base = program.replace(".", "/")
+        is_ours = program.endswith(".py") and not program.startswith("/")
+        return posixpath.normpath(posixpath.join(launch.folder, program)) if is_ours else ""
+    base = posixpath.join(launch.folder, program.replace(".", "/"))
     paths = {file.path for file in bundle.files}
     return next((path for path in (f"{base}.py", f"{base}/__main__.py") if path in paths), "")
 

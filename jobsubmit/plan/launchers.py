@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobsubmit.plan.shell_words import shell_text, words_of_shell
+from jobsubmit.plan.shell_words import folder_of_shell, shell_text, words_of_shell
 
 _TORCH_MODULES = {
     "torch.distributed.launch": "launch",
@@ -70,7 +70,7 @@ class Launch:
     """A program and the launcher that starts it.
 
     `program` are its words, the first of which is a file, or with `is_module` a module; without a `launcher` they are
-    any command. `nproc` is None where each node starts one process per accelerator. `options` are the launcher's, and
+    any command. They are started in a `folder` of the code directory. `nproc` is None where each node starts one process per accelerator. `options` are the launcher's, and
     `of_scheduler` those of srun or mpirun around it.
     """
 
@@ -84,6 +84,7 @@ class Launch:
     python: tuple[str, ...] = ("python",)
     own_words: tuple[str, ...] = ()
     of_scheduler: tuple[str, ...] = ()
+    folder: str = ""
 
 
 def parse_launch(words: Sequence[str]) -> Launch:
@@ -107,7 +108,9 @@ def launch_of_command(
     `set_by_job` are the names of variables that the nodes have.
     """
     text, arguments = shell_text(command, read)
-    return parse_launch(words_of_shell(text, arguments, set_by_job) if text else list(command))
+    if not text:
+        return parse_launch(list(command))
+    return replace(parse_launch(words_of_shell(text, arguments, set_by_job)), folder=folder_of_shell(text))
 
 
 def _without_wrappers(words: list[str]) -> list[str]:

@@ -29,6 +29,7 @@ _OF_NODES = re.compile(
 # Launchers set these for their processes only, so that a start command has the default: `NODE_RANK=${RANK:-0}`.
 _OF_PROCESSES = re.compile(r"\$\{(?:RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE):-([^{}$]*)\}")
 COMPUTED = "$COMPUTED"  # stands for the output of a command, in the words of another one
+_TO_FOLDER = re.compile(r"cd\s+[\"']?((?!/)(?!\.\.)[\w./-]+)[\"']?")  # one below the code directory
 _TO_OWN_FOLDER = re.compile(
     r'cd\s+"?\$\(dirname\s+(?:--\s+)?"?\$(?:0|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"?\)"?/?([./]*)"?'
 )
@@ -56,7 +57,7 @@ def words_of_shell(text: str, arguments: Sequence[str], set_by_job: Container[st
     if steps and _TORCH_LAUNCHER.match(steps[-1]):
         # These are for its options: it sets the variables of its processes itself.
         steps = [step for step in steps if not _NUMBERS_NODES.fullmatch(step)]
-    if steps and arguments and _goes_to_code(steps[0], arguments[0]):
+    if steps and ((arguments and _goes_to_code(steps[0], arguments[0])) or _TO_FOLDER.fullmatch(steps[0])):
         steps = steps[1:]
     values = dict(enumerate(arguments))  # of $0, $1 …
     variables: dict[str, str] = {}
@@ -86,6 +87,14 @@ def words_of_shell(text: str, arguments: Sequence[str], set_by_job: Container[st
         else:
             given.append(known.get(re.sub(r"[{}]", "", word), word))
     return given
+
+
+def folder_of_shell(text: str) -> str:
+    """Return the folder of the code to which a shell's text goes before its last command; empty for none."""
+    steps = [step for step in _steps(text) if not _PREPARES.match(step)]
+    found = _TO_FOLDER.fullmatch(steps[0]) if len(steps) > 1 else None
+    folder = posixpath.normpath(found[1]) if found is not None else ""
+    return "" if folder == "." else folder
 
 
 def _steps(text: str) -> list[str]:

@@ -234,7 +234,7 @@ def _loaders(code: Code, part: ast.AST, module: Module, depth: int = 0) -> Itera
     if not isinstance(part, ast.Call) or depth > _DEEPEST:
         return
     name = code.program.name_of(part.func, module)
-    if name in LOADERS:
+    if name in LOADERS and code.reached.of(part, module):
         yield module, part
     found = code.program.definition(name)
     if found is not None and isinstance(found[1], FUNCTIONS):

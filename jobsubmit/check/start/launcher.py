@@ -28,6 +28,7 @@ _OWN_ID = re.compile(
 _OWN_SEED = re.compile(r"--\w*seed[= ]\$\{?RANDOM\b\}?")
 _OWN_PORT = re.compile(r"(?m)^\s*(?:export\s+)?(\w+)=([^\n]*?(?:RANDOM|\bshuf\b)[^\n]*)$")
 _VISIBLE = re.compile(r"(?m)^(?:export\s+)?CUDA_VISIBLE_DEVICES=[\"']?(\d+(?:,\d+)*)\b")
+_NAMES_HOSTS = frozenset(["H", "hostfile", "machinefile", "f", "hosts", "default_hostfile"])
 _MEETS = r"--(?:dist|master|rdzv|init)[_-](?:url|port|endpoint|method)[=\s]\W?"
 
 
@@ -57,6 +58,9 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
         yield Finding("warning", "launcher-nodes", "command", said, "give a number that is the same on all nodes")
     yield from _hidden_gpus(job, launch, text)
     yield from _machines_of_accelerate(job, launch, read)
+    if job.nodes > 1 and launch.launcher == "mpirun" and launch.nodes == 1 and not _NAMES_HOSTS & launch.options.keys():
+        said = f"mpirun is given no hosts: each of the {job.nodes} nodes would start all ranks, and train by itself"
+        yield Finding("warning", "launcher-nodes", "command", said, "let jobsubmit start it: use mode: torchrun")
     launcher = _BY_TORCH.get(launch.launcher)
     if launcher is None or not isinstance(launch.nodes, int) or launch.nodes == job.nodes:
         return
