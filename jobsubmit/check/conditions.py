@@ -93,8 +93,18 @@ def _divided_by_zero(code: Code) -> Iterator[Finding]:
 
 
 def _is_number(code: Code, node: ast.expr, module: Module) -> bool:
-    is_computed = isinstance(node, (ast.BinOp, ast.Call))
+    is_computed = isinstance(node, (ast.BinOp, ast.Call)) or _is_counter(node, module)
     return is_computed or isinstance(code.values.of(node, module), (int, float))
+
+
+def _is_counter(node: ast.expr, module: Module) -> bool:
+    """Return whether a variable counts the passes of a loop: `for i in range(…)`, `for i, batch in enumerate(…)`."""
+    for loop in (above for above in module.above(node) if isinstance(above, ast.For) and isinstance(node, ast.Name)):
+        counts = spelled(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""
+        target = loop.target.elts[0] if counts == "enumerate" and isinstance(loop.target, ast.Tuple) else loop.target
+        if counts in ("range", "enumerate") and spelled(target) == spelled(node):
+            return True
+    return False
 
 
 def _is_executed(code: Code, node: ast.expr, module: Module) -> bool:

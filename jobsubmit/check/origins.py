@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import TypeVar
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.functions import given_by_spawn
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
@@ -195,6 +196,8 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
 def _stores_of(code: Code, node: ast.Attribute, module: Module) -> Iterable[tuple[Module, ast.expr]]:
     """Return where an attribute may be set: of `self` only in its class, if that sets it."""
     stores = code.program.attribute_stores.get(node.attr, ())
+    if any(node.attr == option.field and _is_given(code, option) for option in code.options):
+        stores = [(home, store) for home, store in stores if not _is_for_none_given(store, home)]
     owner = class_around(node, module) if spelled(node.value) == "self" else None
     own = [
         (home, store)
@@ -204,17 +207,34 @@ def _stores_of(code: Code, node: ast.Attribute, module: Module) -> Iterable[tupl
     return own or stores
 
 
+def _is_given(code: Code, option: Option) -> bool:
+    return any(word.partition("=")[0] in option.names for word in code.facts.argv)
+
+
+def _is_for_none_given(store: ast.Attribute, module: Module) -> bool:
+    """Return whether a field of the arguments is set only if none is given: `if args.name is None: args.name = …`."""
+    tests = (ast.unparse(above.test) for above in module.above(store) if isinstance(above, ast.If))
+    field = spelled(store)
+    return any(test in (f"{field} is None", f"not {field}", f"{field} == ''") for test in tests)
+
+
 def set_to(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.expr | None]]:
     """Return what a variable is set to where it is used, or a field anywhere; nothing for other expressions."""
     if isinstance(node, ast.Name):
         return [(module, code.values.assigned(node, module))]
-    return values_of_field(code.program, node.attr) if isinstance(node, ast.Attribute) else []
+    if not isinstance(node, ast.Attribute):
+        return []
+    owner, _, name = code.program.name_of(node, module).rpartition(".")
+    if (home := code.program.modules.get(owner)) is not None:  # a variable of another module
+        return [(home, assigned_to(store, home)) for store in home.own_stores.get((home.tree, name), ())]
+    return values_of_field(code.program, node.attr)
 
 
 def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator[tuple[Module, ast.AST]]:
     for scope in (*(above for above in module.above(node) if isinstance(above, FUNCTIONS)), module.tree):
         if isinstance(scope, FUNCTIONS) and node.id in parameters(scope):
-            for home, call in code.program.calls_to(scope, module):
+            is_for_any = "broadcast" in scope.name  # it hands on whatever each of its calls gives
+            for home, call in () if is_for_any else code.program.calls_to(scope, module):
                 if (given := given_for(call, scope, node.id)) is not None:
                     yield home, given
             home_and_value = given_by_spawn(code.values, node.id, scope, module)

@@ -70,8 +70,9 @@ class Launch:
     """A program and the launcher that starts it.
 
     `program` are its words, the first of which is a file, or with `is_module` a module; without a `launcher` they are
-    any command. They are started in a `folder` of the code directory. `nproc` is None where each node starts one process per accelerator. `options` are the launcher's, and
-    `of_scheduler` those of srun or mpirun around it.
+    any command. They are started in a `folder` of the code directory, or in itself. `nproc` is None where each node
+    starts one process per accelerator. `options` are the launcher's, and `of_scheduler` those of srun or mpirun around
+    it.
     """
 
     launcher: str

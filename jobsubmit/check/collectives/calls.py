@@ -238,6 +238,8 @@ def has_counterpart(
     for node in ast.walk(scope):
         if not isinstance(node, ast.If) or node.body is own or inside & set(module.above(node)):
             continue
+        if isinstance(above, ast.If) and ast.unparse(node.test) == ast.unparse(above.test):
+            continue  # the same ranks come to it
         if is_local is not None and finder.code.facts.nodes > 1 and _names_local_rank(node.test) is not is_local:
             continue  # on the other nodes, there is one rank that no branch is for
         if _is_for_others(finder.code, node.test, module):

@@ -32,10 +32,9 @@ def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool
         case ast.UnaryOp(op=ast.Not()):
             inner = zero_side(test.operand, code, module, depth)
             return is_rank(test.operand, code, module) or (None if inner is None else not inner)
-        case ast.BoolOp(op=ast.And()):
-            return True if any(zero_side(item, code, module, depth) for item in test.values) else None
-        case ast.BoolOp(op=ast.Or()):
-            return False if any(zero_side(item, code, module, depth) is False for item in test.values) else None
+        case ast.BoolOp(op=op):
+            decisive = isinstance(op, ast.And)
+            return decisive if decisive in [zero_side(item, code, module, depth) for item in test.values] else None
         case ast.IfExp():
             return _side_of_choice(test, code, module, depth)
         case ast.Compare(ops=[op]):

@@ -44,7 +44,7 @@ _GROUPS = frozenset(
 )
 _OF_DATA = re.compile(r"data|iter|load|shard|split|sample|example|file")
 _COUNTS_NODE = re.compile(r"gpus?(?:_per_node)?\b|_per_node\b|local_(?:world_)?size|nproc|device_count")
-_DIVIDES_SHARDS = re.compile(r"^(?:split_by_node|ResampledShards\w*|resampled|nodesplitter|SharedShardList)$")
+_DIVIDES_SHARDS = re.compile(r"^(?:split_by_node|ResampledShards\w*|nodesplitter|SharedShardList)$")
 _PRINTS = re.compile(r"print$|\blog|\.(?:info|debug|warning)$")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index")
 
@@ -106,8 +106,8 @@ def _same_shards(code: Code) -> Iterator[Finding]:
         getattr(node, "attr", getattr(node, "id", "")) for module, node in reached if code.reached.of(node, module)
     }
     calls = [node for module, node in reached if isinstance(node, ast.Call) and code.reached.of(node, module)]
-    names |= {str(keyword.arg) for call in calls for keyword in call.keywords}
-    if any(_DIVIDES_SHARDS.search(name) for name in names):
+    keywords = {str(keyword.arg) for call in calls for keyword in call.keywords}
+    if "resampled" in keywords or any(_DIVIDES_SHARDS.search(name) for name in names | keywords):
         return
     for module, call in code.calls("webdataset.SimpleShardList", "webdataset.shardlists.SimpleShardList"):
         if is_for_training(call, module):

@@ -112,7 +112,7 @@ def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
         return not any(isinstance(inner, ast.BinOp) or _is_given_world(inner) for inner in ast.walk(node))
     if isinstance(node, ast.Call) and ast.unparse(node.func) in ("int", "float") and node.args:
         return _is_world_size(code, node.args[0], module, depth + 1)
-    values = set_to(code, node, module)
+    values = [(home, one) for home, one in set_to(code, node, module) if not _is_number(one)]
     if bool(values) and all(one is not None and _is_world_size(code, one, home, depth + 1) for home, one in values):
         return True
     is_as_many = isinstance(node, ast.Name) and code.values.of(node, module) == code.world_size
@@ -120,9 +120,14 @@ def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
     return "get_world_size" in words and "//" not in words
 
 
+def _is_number(node: ast.expr | None) -> bool:
+    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
+
+
 def _is_given_world(node: ast.AST) -> bool:
     """Return whether a call may compute something from the number of processes: `settings.steps(world_size)`."""
-    is_plain = isinstance(node, ast.Call) and spelled(node.func).rpartition(".")[2] in _KEEPS_NUMBER
+    name = spelled(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    is_plain = name in _KEEPS_NUMBER or "env" in name
     return isinstance(node, ast.Call) and not is_plain and any(_WORLD.search(ast.unparse(one)) for one in node.args)
 
 

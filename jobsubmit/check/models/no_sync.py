@@ -6,13 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.branches import after, leaves
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
+_STEPS = re.compile(r"\b\w*(?:optim|opt|scaler)\w*\.step$")
 _STEP = re.compile(r"^\w*(?:step|micro|accum|\bi\b|\bidx)\w*$")
 
 
@@ -20,6 +21,7 @@ def check_no_sync(code: Code) -> Iterator[Finding]:
     """Yield a warning where gradients are never averaged, or not in the step that ends with the optimizer's."""
     if code.world_size != 1 and not code.has_framework:
         yield from _never_synchronized(code)
+        yield from _stepped_unsynchronized(code)
         yield from _inverted(code)
         yield from _switched_in_first_step(code)
 
@@ -41,6 +43,41 @@ def _never_synchronized(code: Code) -> Iterator[Finding]:
             "every backward() is under no_sync(): the gradients are never averaged",
             "call the last backward() before optimizer.step() outside of no_sync()",
         )
+
+
+def _stepped_unsynchronized(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a block under no_sync() has all of a step's gradients, and the optimizer steps after it.
+
+    `with model.no_sync(): for batch in parts: loss(batch).backward()`, and then `optimizer.step()`.
+    """
+    for module, node in code.program.of(ast.With):
+        items = [item.context_expr for item in node.items]
+        made = [last_value(one, module) if isinstance(one, ast.Name) else one for one in items]
+        branches = [one.body if isinstance(one, ast.IfExp) else one for one in made]
+        is_skipping = any(one is not None and _names_no_sync(one) for one in branches)
+        if not is_skipping or not trains(node) or not code.reached.of(node, module):
+            continue
+        inside = {node, *ast.walk(node)}
+        others = [one for one in ast.walk(module.scope_of(node)) if one not in inside]
+        steps = [one for one in others if isinstance(one, ast.Attribute) and _STEPS.search(ast.unparse(one))]
+        later = [one for one in steps if one.lineno > (node.end_lineno or 0)]
+        between = [
+            one
+            for one in others
+            if later and isinstance(one, ast.Attribute) and one.attr == "backward"
+            if (node.end_lineno or 0) < one.lineno < later[0].lineno
+        ]
+        is_looped = any(isinstance(one, (ast.For, ast.While)) for one in ast.walk(node))
+        if later and not between and is_looped:
+            yield Finding(
+                "warning",
+                "never-synchronized",
+                module.where(node),
+                f"all of a step's gradients are computed under no_sync(), and {ast.unparse(later[0])}() follows: they "
+                "are never averaged",
+                "call the last backward() before optimizer.step() outside of no_sync()",
+            )
+            return
 
 
 def _inverted(code: Code) -> Iterator[Finding]:

@@ -155,9 +155,9 @@ def value_of_parameter(values: Values, name: str, function: Function, module: Mo
     """Return the value of a parameter that all calls of its function give the same, or Hydra."""
     if values.composed is not None and values.composed.function is function:
         return values.composed.values if values.composed.is_complete else UNKNOWN
-    if _is_click_command(function) and name in values.arguments:
+    if _is_click_command(values, function) and name in values.arguments:
         return values.arguments[name]
-    if _is_click_command(function) and function.args.kwarg is not None and name == function.args.kwarg.arg:
+    if _is_click_command(values, function) and function.args.kwarg is not None and name == function.args.kwarg.arg:
         own = parameters(function)
         return {option: value for option, value in values.arguments.items() if option not in own}
     if values.is_strict and not _is_called_as_written(function):
@@ -221,7 +221,18 @@ def _is_called_as_written(function: Function) -> bool:
     return all(one.rpartition(".")[2] in _HARMLESS_DECORATORS for one in decorators)
 
 
-def _is_click_command(function: Function) -> bool:
-    """Return whether click calls a function with the values of its options."""
-    decorators = [spelled(one.func) for one in function.decorator_list if isinstance(one, ast.Call)]
-    return "click.command" in decorators
+def _is_click_command(values: Values, function: Function) -> bool:
+    """Return whether click calls a function with the values of its options: as its only command, or the chosen one."""
+    decorators = [one.func for one in function.decorator_list if isinstance(one, ast.Call)]
+    return "click.command" in map(spelled, decorators) or command_of(function) in values.facts.argv[:1]
+
+
+def command_of(function: Function) -> str:
+    """Return the name of the subcommand that a function is: of `@cli.command("fit")`, `fit`; empty if it is none."""
+    for one in function.decorator_list:
+        match one:
+            case ast.Call(func=ast.Attribute(attr="command", value=ast.Name(id=group)), args=given):
+                named = given[0].value if given and isinstance(given[0], ast.Constant) else None
+                name = named if isinstance(named, str) else function.name.replace("_", "-")
+                return "" if group in ("click", "typer") else name
+    return ""

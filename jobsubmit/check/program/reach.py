@@ -9,8 +9,9 @@ from enum import IntEnum
 from functools import cached_property
 
 from jobsubmit.check.program.calls import Callee, Callees, Reach, argument, given_for
+from jobsubmit.check.program.functions import command_of
 from jobsubmit.check.program.lookups import name_looked_up
-from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, imported_names, spelled
+from jobsubmit.check.program.module import EXITS, FUNCTIONS, Function, Module, imported_names, spelled
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.registries import Registered, registered
 from jobsubmit.check.program.values import Values
@@ -118,9 +119,8 @@ class _Walk:
                 self.marks[node] = Reach.NEVER
                 if self.registered.is_chosen(node):
                     self.waiting += self.callees.by_name(f"{module.name}.{node.name}", min(level, Reach.PERHAPS))
-                if not isinstance(node, ast.ClassDef) and _is_command(node):
-                    is_only = sum(map(_is_command, module.of(ast.FunctionDef))) == 1
-                    self.waiting.append(Callee(node, module, level if is_only else min(level, Reach.PERHAPS)))
+                if not isinstance(node, ast.ClassDef) and command_of(node):
+                    self.waiting.append(Callee(node, module, min(level, self._reach_of_command(node, module))))
                 return _Flow.ON
             case ast.If():
                 return self._if(node, module, level)
@@ -153,6 +153,14 @@ class _Walk:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self._ends(node.value, module):
             return _Flow.OUT
         return _Flow.ON
+
+    def _reach_of_command(self, function: Function, module: Module) -> Reach:
+        """Return how sure it is that a command of a click group or typer app is called: the first word may say so."""
+        commands = [name for one in module.of(ast.FunctionDef) if (name := command_of(one))]
+        chosen = self.values.facts.argv[:1]
+        if len(commands) == 1 or command_of(function) in chosen:
+            return Reach.SURELY
+        return Reach.NEVER if {*chosen} & {*commands} else Reach.PERHAPS
 
     def _is_of_other_command(self, mentioned: ast.expr, module: Module) -> bool:
         """Return whether a function stands in a dictionary of commands, and the job's first word is another one."""
@@ -309,18 +317,6 @@ def _asks_for_group(node: ast.If) -> bool:
     """Return whether a branch returns where there is a process group already, as what makes one often begins."""
     is_question = ast.unparse(node.test).endswith("is_initialized()") and not isinstance(node.test, ast.UnaryOp)
     return is_question and len(node.body) == 1 and isinstance(node.body[0], ast.Return) and not node.orelse
-
-
-def _is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return whether a function is a command of a typer app, which calls it: `@app.command()`."""
-    return any(
-        isinstance(one, ast.Call)
-        and isinstance(one.func, ast.Attribute)
-        and one.func.attr == "command"
-        and isinstance(one.func.value, ast.Name)
-        and one.func.value.id not in ("click", "typer")
-        for one in function.decorator_list
-    )
 
 
 def _is_end(name: str) -> bool:

@@ -181,8 +181,15 @@ def _only_address(code: Code, field: ast.Attribute, module: Module) -> str:
         return ""
     parts = [part for _, part in origins(code, field, module) if not isinstance(part, (ast.Name, ast.Attribute))]
     texts = {ast.unparse(part) for part in parts if "://" in ast.unparse(part)}
-    values = {part.value for part in parts if isinstance(part, ast.Constant) and ast.unparse(part) in texts}
-    return str(values.pop()) if len(values) == len(texts) == 1 else ""
+    values = {_first_text(part) for part in parts if ast.unparse(part) in texts}
+    return values.pop() if len(values) == len(texts) == 1 else ""
+
+
+def _first_text(node: ast.AST) -> str:
+    """Return a text, or what is written down of it: `tcp://localhost:` of f"tcp://localhost:{port}"."""
+    if isinstance(node, ast.JoinedStr):
+        node = node.values[0]
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _own_ports(code: Code, module: Module, method: ast.expr | None) -> Iterator[Finding]:
