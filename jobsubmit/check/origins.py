@@ -221,7 +221,11 @@ def _is_for_none_given(store: ast.Attribute, module: Module) -> bool:
 def set_to(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.expr | None]]:
     """Return what a variable is set to where it is used, or a field anywhere; nothing for other expressions."""
     if isinstance(node, ast.Name):
-        return [(module, code.values.assigned(node, module))]
+        assigned = code.values.assigned(node, module)
+        scope = module.scope_of(node)
+        is_of_module = scope is module.tree or (scope, node.id) not in module.own_stores
+        stores = module.own_stores.get((module.tree, node.id), ()) if assigned is None and is_of_module else ()
+        return [(module, assigned_to(store, module)) for store in stores] or [(module, assigned)]
     if not isinstance(node, ast.Attribute):
         return []
     owner, _, name = code.program.name_of(node, module).rpartition(".")

@@ -58,7 +58,12 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
         yield Finding("warning", "launcher-nodes", "command", said, "give a number that is the same on all nodes")
     yield from _hidden_gpus(job, launch, text)
     yield from _machines_of_accelerate(job, launch, read)
-    if job.nodes > 1 and launch.launcher == "mpirun" and launch.nodes == 1 and not _NAMES_HOSTS & launch.options.keys():
+    if (
+        job.nodes > 1
+        and launch.launcher == "mpirun"
+        and launch.nodes == 1
+        and _NAMES_HOSTS.isdisjoint(launch.of_scheduler)
+    ):
         said = f"mpirun is given no hosts: each of the {job.nodes} nodes would start all ranks, and train by itself"
         yield Finding("warning", "launcher-nodes", "command", said, "let jobsubmit start it: use mode: torchrun")
     launcher = _BY_TORCH.get(launch.launcher)
