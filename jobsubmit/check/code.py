@@ -110,6 +110,12 @@ class Code:
         return self.line.options if chosen is None else (*self.line.options, *chosen.options)
 
     @cached_property
+    def fields_given(self) -> frozenset[str]:
+        """Return the fields of the options that the arguments give."""
+        given = {word.partition("=")[0] for word in self.facts.argv}
+        return frozenset(option.field for option in self.options if not given.isdisjoint(option.names))
+
+    @cached_property
     def has_framework(self) -> bool:
         """Return whether a library may do what the script does not."""
         own = {node.name for _, node in self.program.of(ast.ClassDef)}

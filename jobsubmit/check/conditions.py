@@ -112,7 +112,9 @@ def _is_executed(code: Code, node: ast.expr, module: Module) -> bool:
     for above in module.above(node):
         if isinstance(above, ast.stmt):
             return not isinstance(above, (ast.FunctionDef, ast.ClassDef)) and code.reached.is_sure(above, module)
-        if isinstance(above, (ast.IfExp, ast.BoolOp, ast.Lambda, ast.comprehension)) or type(above).__name__.endswith("Comp"):
+        if isinstance(above, (ast.IfExp, ast.BoolOp, ast.Lambda, ast.comprehension)) or type(above).__name__.endswith(
+            "Comp"
+        ):
             return False
     return False
 

@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from typing import TypeVar
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.functions import given_by_spawn
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
@@ -196,7 +195,7 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
 def _stores_of(code: Code, node: ast.Attribute, module: Module) -> Iterable[tuple[Module, ast.expr]]:
     """Return where an attribute may be set: of `self` only in its class, if that sets it."""
     stores = code.program.attribute_stores.get(node.attr, ())
-    if any(node.attr == option.field and _is_given(code, option) for option in code.options):
+    if node.attr in code.fields_given:
         stores = [(home, store) for home, store in stores if not _is_for_none_given(store, home)]
     owner = class_around(node, module) if spelled(node.value) == "self" else None
     own = [
@@ -205,10 +204,6 @@ def _stores_of(code: Code, node: ast.Attribute, module: Module) -> Iterable[tupl
         if owner is not None and class_around(store, home) is owner and spelled(store.value) == "self"
     ]
     return own or stores
-
-
-def _is_given(code: Code, option: Option) -> bool:
-    return any(word.partition("=")[0] in option.names for word in code.facts.argv)
 
 
 def _is_for_none_given(store: ast.Attribute, module: Module) -> bool:

@@ -52,15 +52,18 @@ def _one_sided(
     finder: CollectiveFinder, node: ast.If | ast.IfExp, module: Module
 ) -> Iterator[tuple[Sequence[ast.AST], Sequence[ast.AST], Collective]]:
     """Yield what some ranks execute by a condition, what the others do instead, and a collective of the former."""
-    differs, compares = _differs(finder.code, node, module), _compares_rank(finder.code, node, module)
+    differs = _differs(finder.code, node, module)
+    may_make_groups = isinstance(node.test, ast.Compare) and "new_group" in finder.code.names
     body: Sequence[ast.AST] = [node.body] if isinstance(node, ast.IfExp) else node.body
     rest: Sequence[ast.AST] = [node.orelse] if isinstance(node, ast.IfExp) else node.orelse
     if isinstance(node, ast.If) and leaves(node.body):
         rest = [*rest, *after(node, module)]
-    found = next(finder.collectives(body, module), None) if differs or compares else None
-    if found is not None and (differs or _is_of_all(found)):
+    found = next(finder.collectives(body, module), None) if differs or may_make_groups else None
+    if found is not None and (differs or (_is_of_all(found) and _compares_rank(finder.code, node, module))):
         yield body, rest, found
-    if isinstance(node, ast.If) and compares and leaves_at_last(node.body):
+    if not (may_make_groups and isinstance(node, ast.If) and leaves_at_last(node.body)):
+        return
+    if _compares_rank(finder.code, node, module):
         yield from ((rest, node.body, one) for one in _new_groups(finder, rest, module) if _is_of_all(one))
 
 
@@ -89,6 +92,8 @@ def _compares_rank(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool
     if not isinstance(node.test, ast.Compare) or not code.reached.of(node, module):
         return False
     sides = (node.test.left, *node.test.comparators)
+    if isinstance(node.test.ops[0], (ast.Is, ast.IsNot)):
+        return mentions_rank(node.test)
     return mentions_rank(node.test) or any("get_rank()" in words_of(code, one, module) for one in sides)
 
 

@@ -57,6 +57,9 @@ def _is_still_scaled(code: Code, clip: ast.Call, module: Module) -> bool:
             return True
         if any(_is_method(call, "backward") for call in calls):
             return False
+    function = module.function_of(clip)
+    if function is not None and module.function_of(function) is not None:
+        return False  # what calls it may have divided: GradScaler.step() does so before the optimizer's
     return "unscale_" not in code.names and any(_is_scaled(call) for _, call, _ in code.reached.calls)
 
 
