@@ -318,6 +318,7 @@ class _Search:
             "".join(part if part[0].isdigit() else part[0] for part in name.split("_") if part) for name in names
         }
         is_named = any(one in name or name in one.split("_") for one in own for name in names if name)
+        is_named |= any(top.lower() in name.replace("_", "") for name in names)  # thinplate of py-thin-plate-spline
         return is_open or is_named or top.lower() in initials  # cc3d of connected-components-3d
 
     def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding | _NotUploaded]:

@@ -28,7 +28,7 @@ def inner_called(code: Code) -> Iterator[Finding]:
         target.id
         for _, node in code.program.of(ast.Assign)
         for target in node.targets
-        if is_inner(node.value) and isinstance(target, ast.Name)
+        if is_inner(_chosen(code, node.value)) and isinstance(target, ast.Name)
     }
     for module, call, _ in code.reached.calls:
         is_variable = isinstance(call.func, ast.Name) and call.func.id in names

@@ -118,6 +118,7 @@ class CommandLine:
 
     `parsed_at` is where arguments are rejected. `namespaces` are the variables that hold the parsed arguments, and
     `supposed` those that do if nothing changes the arguments indirectly; `changed` are fields that are set indirectly.
+    If it `may_fill_none`, the program gives fields that are None other values.
     With `may_have_more`, some options are those of a library, which may have others in another version. The arguments
     after the name of a subcommand belong to that entry of `commands`.
     """
@@ -131,6 +132,7 @@ class CommandLine:
     namespaces: frozenset[str] = frozenset()
     supposed: frozenset[str] = frozenset()
     changed: frozenset[str] = frozenset()
+    may_fill_none: bool = False
     may_have_more: bool = False
     commands: Mapping[str, CommandLine] = field(default_factory=dict)
     needs_command: bool = False
@@ -214,7 +216,8 @@ class CommandLine:
             found = vars(parser.parse_known_args(list(words))[0])
         except Exception:
             return {}
-        return {name: value for name, value in found.items() if not has_gaps(value) and name not in self.changed}
+        unknown = {name for name, value in found.items() if has_gaps(value) or (value is None and self.may_fill_none)}
+        return {name: value for name, value in found.items() if name not in unknown | self.changed}
 
     def _parser(self, options: Iterable[Option], *, is_checked: bool, is_optional: bool = False) -> _Parser:
         parser = _Parser(**self.settings)

@@ -169,6 +169,10 @@ def value_of_parameter(values: Values, name: str, function: Function, module: Mo
     if not calls and (spawned := given_by_spawn(values, name, function, module)) is not None:
         return values.of(spawned[1], spawned[0])
     is_known = module.definitions.get(function.name) is function or is_maker
+    if isinstance(owner, ast.ClassDef) and not is_maker:
+        is_known = len(values.program.attribute_loads.get(function.name, ())) == len(
+            values.program.calls_to(function, module)
+        )
     if isinstance(owner, ast.ClassDef) and is_of_class(function):
         is_known = len(values.program.attribute_loads.get(function.name, ())) == 1
     if not 0 < len(calls) <= _MOST_CALLERS or not is_known:

@@ -264,8 +264,9 @@ class _Walk:
 
     def _called_by_text(self, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
         """Return what is called by a name that the arguments give: `nets.__dict__[args.net]()`, `create_model(…)`."""
-        if name := name_looked_up(self.values, call.func, module):
-            return self.callees.by_name(name, level)
+        name = name_looked_up(self.values, call.func, module)
+        if found := self.callees.by_name(name, level) if name else []:
+            return found
         if isinstance(call.func, ast.Call) and spelled(call.func.func) == "getattr" and call.func.args[1:]:
             return self._methods_by_text(call.func.args[1], module, min(level, Reach.PERHAPS))
         is_of_timm = spelled(call.func).rpartition(".")[2] == "create_model"

@@ -175,6 +175,11 @@ def fields_set_by_name(search: Search, kept: frozenset[str]) -> frozenset[str]:
     )
 
 
+def fills_those_not_given(search: Search) -> bool:
+    """Return whether the program sets fields of the arguments that are None, by computed names."""
+    return any(name == "setattr" and _only_fills(call, module) for module, call, name in search.calls)
+
+
 def _changed(search: Search) -> Iterator[tuple[Module, ast.expr]]:
     """Yield the objects whose attributes are set by computed names that are not known."""
     for module, node in search.program.of(ast.Attribute):
@@ -192,7 +197,7 @@ def _changed(search: Search) -> Iterator[tuple[Module, ast.expr]]:
 def _set_by_name(search: Search) -> Iterator[tuple[Module, ast.Call]]:
     """Yield the calls of `setattr` that may change a field: not those that only add one that is missing."""
     for module, call, name in search.calls:
-        if name == "setattr" and len(call.args) > 1 and not _only_adds(call, module):
+        if name == "setattr" and len(call.args) > 1 and not (_only_adds(call, module) or _only_fills(call, module)):
             yield module, call
 
 
@@ -203,6 +208,22 @@ def _only_adds(call: ast.Call, module: Module) -> bool:
         match above:
             case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="hasattr"), args=asked))):
                 return list(map(ast.unparse, asked)) == field
+    return False
+
+
+def _only_fills(call: ast.Call, module: Module) -> bool:
+    """Return whether a field is set only where it is None: `if getattr(args, key) is None: setattr(args, key, x)`."""
+    field = list(map(ast.unparse, call.args[:2]))
+    for above in module.above(call):
+        match above:
+            case ast.If(
+                test=ast.Compare(
+                    left=ast.Call(func=ast.Name(id="getattr"), args=asked),
+                    ops=[ast.Is()],
+                    comparators=[ast.Constant(value=None)],
+                )
+            ):
+                return list(map(ast.unparse, asked[:2])) == field
     return False
 
 

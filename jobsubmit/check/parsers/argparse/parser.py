@@ -8,7 +8,12 @@ from dataclasses import replace
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse.gaps import gaps
-from jobsubmit.check.parsers.argparse.namespaces import fields_set_by_name, namespaces, supposed_namespaces
+from jobsubmit.check.parsers.argparse.namespaces import (
+    fields_set_by_name,
+    fills_those_not_given,
+    namespaces,
+    supposed_namespaces,
+)
 from jobsubmit.check.parsers.argparse.options import options
 from jobsubmit.check.parsers.argparse.search import LENIENT, STRICT, Search
 from jobsubmit.check.parsers.argparse.subcommands import find_commands
@@ -45,6 +50,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         namespaces=namespaces(search, supposed),
         supposed=supposed,
         changed=fields_set_by_name(search, supposed),
+        may_fill_none=fills_those_not_given(search),
     )
     if search.subparsers:
         return _with_commands(line, search)
