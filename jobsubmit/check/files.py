@@ -17,6 +17,7 @@ from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.functions import value_in_each_call
 from jobsubmit.check.program.module import MAIN, Module
+from jobsubmit.check.program.python_configuration import read_python_configuration
 from jobsubmit.check.program.reading import ADDS_TO_PATH
 from jobsubmit.common.finding import Finding
 
@@ -223,9 +224,11 @@ def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
 def _configured(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
     """Yield the data that the configurations name which the arguments name."""
     named = (word.value for word in words)
-    for path in (one for one in named if one.endswith((".yaml", ".yml", ".json"))):
-        form = "json" if path.endswith(".json") else "yaml"
-        settings = parse_text(read_text(code.program, path), form)
+    for path in (one for one in named if one.endswith((".yaml", ".yml", ".json", ".py"))):
+        if path.endswith(".py"):
+            settings = read_python_configuration(code.program, path)
+        else:
+            settings = parse_text(read_text(code.program, path), "json" if path.endswith(".json") else "yaml")
         for key, value in islice(_leaves(settings), _MOST_SETTINGS):
             if _INPUT.search(key.lower()) and not _OUTPUT.search(key.lower()):
                 yield path, value

@@ -27,7 +27,7 @@ _DEEPEST = 3
 _LOCAL_RANK = re.compile(r"local_rank|LOCAL_RANK")
 _RANK_OF_ALL = re.compile(r"\bRANK\b|\brank\b|get_rank|global_rank")
 LOCAL_FOLDERS = ("/tmp", "/dev/shm", "/scratch", "/local", "/raid", "/mnt/local")  # noqa: S108 - a user's
-_LOADS = re.compile(r"load|resume|restore")
+_LOADS = re.compile(r"load|resume|restore|restart")
 _POSITION = re.compile(r"epoch|step|iter")
 _SHARES = re.compile(r"set_model_state_dict|set_state_dict|sync_params|broadcast_\w*(?:state|param|buffer|model)")
 _OPTIMIZER = re.compile(r"optim|\bopt\b")
@@ -202,6 +202,7 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
         body = [(module, statement) for statement in branch] + list(_entered(code, branch, module))
         for home, loaded in ((home, node) for home, statement in body for node in _loaded(statement)):
             is_optimizer = _OPTIMIZER.search(ast.unparse(loaded)) is not None
+            is_optimizer |= home is not module and _is_of_any(loaded, home) and any(map(_gives_optimizer, branch))
             if not code.reached.of(loaded, home):
                 continue
             if shares_optimizer or (calls and not is_optimizer):
@@ -214,6 +215,18 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
         if is_load and _OPTIMIZER.search(ast.unparse(call.func)) and _is_read_by_one(code, call.args[0], module):
             yield _only_on_zero(module.where(call))
             return
+
+
+def _is_of_any(loaded: ast.expr, module: Module) -> bool:
+    """Return whether a state is loaded into each of some objects: `for name, value in kwargs.items(): value.load…`."""
+    loops = (above for above in module.above(loaded) if isinstance(above, ast.For))
+    return any(spelled(one) == spelled(loaded) for loop in loops for one in ast.walk(loop.target))
+
+
+def _gives_optimizer(statement: ast.stmt) -> bool:
+    calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+    given = (one for call in calls for one in (*call.args, *(keyword.value for keyword in call.keywords)))
+    return any(_OPTIMIZER.search(spelled(one)) for one in given)
 
 
 def _only_on_zero(where: str) -> Finding:
