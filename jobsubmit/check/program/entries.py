@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.module import Module, class_around
 from jobsubmit.check.program.operations import UNKNOWN
-from jobsubmit.check.program.variables import is_executed, position
+from jobsubmit.check.program.variables import assigned_to, is_executed, position
 
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
@@ -118,8 +118,9 @@ def _is_after(node: ast.AST, home: Module, use: ast.AST | None, module: Module) 
 
 def _set_to(values: Values, node: ast.AST, module: Module) -> Any:
     """Return what an entry is set to by an assignment; UNKNOWN for any other change."""
-    parent = module.parents.get(node)
-    return values.of(parent.value, module) if isinstance(parent, ast.Assign) and node in parent.targets else UNKNOWN
+    is_target = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+    value = assigned_to(node, module) if isinstance(node, ast.Subscript) and is_target else None
+    return UNKNOWN if value is None else values.of(value, module)
 
 
 def _put(found: dict[Any, Any], keys: list[Any], value: Any) -> bool:

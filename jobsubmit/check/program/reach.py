@@ -186,7 +186,7 @@ class _Walk:
     def _if(self, node: ast.If, module: Module, level: Reach) -> _Flow:
         self._expression(node.test, module, level)
         truth = self.values.truth(node.test, module)
-        if truth is None and _asks_for_group(node):
+        if truth is None and _asks_whether_done(node):
             truth = False
         if truth is not None:
             return self._block(node.body if truth else node.orelse, module, level)
@@ -314,10 +314,11 @@ def _is_registered(node: ast.AST | None) -> bool:
     return any(ast.unparse(one).rpartition(".")[2].startswith("register_model") for one in decorators)
 
 
-def _asks_for_group(node: ast.If) -> bool:
-    """Return whether a branch returns where there is a process group already, as what makes one often begins."""
-    is_question = ast.unparse(node.test).endswith("is_initialized()") and not isinstance(node.test, ast.UnaryOp)
-    return is_question and len(node.body) == 1 and isinstance(node.body[0], ast.Return) and not node.orelse
+def _asks_whether_done(node: ast.If) -> bool:
+    """Return whether a branch returns where there is a process group, or a logger, already: the first call goes on."""
+    is_question = ast.unparse(node.test).endswith(("is_initialized()", ".handlers", ".hasHandlers()"))
+    is_plain = is_question and not isinstance(node.test, ast.UnaryOp)
+    return is_plain and len(node.body) == 1 and isinstance(node.body[0], ast.Return) and not node.orelse
 
 
 def _is_end(name: str) -> bool:
