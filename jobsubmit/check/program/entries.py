@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.check.program.module import Module, class_around
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import assigned_to, is_executed, position
 
@@ -31,7 +31,7 @@ def with_entries(values: Values, found: Any, name: str, use: ast.AST | None, mod
         return UNKNOWN
     filled = _copied(found)
     for home, node in changes:
-        if _is_after(node, home, use, module):
+        if _is_after(node, home, use, module) or _is_of_other_variable(node, name, home, use):
             continue
         is_before = _is_before(node, home, use, module)
         for one, runs in _each_pass(values, node, home):
@@ -114,6 +114,16 @@ def _is_after(node: ast.AST, home: Module, use: ast.AST | None, module: Module) 
     around = {*module.above(use)}
     is_below = position(node) > position(use) or home.parents.get(node) in around
     return is_below and not any(isinstance(one, (ast.For, ast.While)) for one in around & {*home.above(node)})
+
+
+def _is_of_other_variable(node: ast.AST, name: str, home: Module, use: ast.AST | None) -> bool:
+    """Return whether a change is one of a variable that another function has made: what that returns has it already."""
+    scope = home.scope_of(node)
+    root: ast.AST = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node
+    while isinstance(root, ast.Subscript):
+        root = root.value
+    is_own = isinstance(root, ast.Name) and isinstance(scope, FUNCTIONS) and (scope, name) in home.own_stores
+    return is_own and (use is None or scope not in {*home.above(use)})
 
 
 def _set_to(values: Values, node: ast.AST, module: Module) -> Any:
