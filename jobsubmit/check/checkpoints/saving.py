@@ -202,7 +202,7 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
         body = [(module, statement) for statement in branch] + list(_entered(code, branch, module))
         for home, loaded in ((home, node) for home, statement in body for node in _loaded(statement)):
             is_optimizer = _OPTIMIZER.search(ast.unparse(loaded)) is not None
-            is_optimizer |= home is not module and _is_of_any(loaded, home) and any(map(_gives_optimizer, branch))
+            is_optimizer |= _is_of_any(loaded, home) and any(map(_gives_optimizer, branch))
             if not code.reached.of(loaded, home):
                 continue
             if shares_optimizer or (calls and not is_optimizer):

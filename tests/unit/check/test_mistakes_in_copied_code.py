@@ -446,3 +446,160 @@ wds.DataPipeline(*pipeline(args.resampled))
 def test_shards_of_the_way_that_is_taken(flag: dict[str, Any], is_found: bool, tmp_path: Path) -> None:
     wrong = found(tmp_path, STARTED + SPLIT_BY_NODE, hyperparameters=flag, **GPUS)
     assert ("no-sampler" in wrong) is is_found
+
+
+RAW = """
+ddp = int(os.environ.get("RANK", -1)) != -1
+net = nn.Linear(4, 1).cuda()
+if ddp:
+    net = DDP(net)
+raw = net.module if ddp else net
+for step in range(9):
+    loss = {net}(torch.rand(2, 4).cuda()).sum()
+    loss.backward()
+torch.save(raw.state_dict(), f"/shared/{{rank}}.pt")
+"""
+FOR_EACH = """
+def restart_from(path, variables, **kwargs):
+    state = torch.load(path)
+    for key, value in kwargs.items():
+        value.load_state_dict(state[key])
+    for name in variables:
+        variables[name] = state[name]
+net = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+start = {{"epoch": 0}}
+if {guard}os.path.exists("/shared/last.pt"):
+    restart_from("/shared/last.pt", start, net=net, optimizer=optimizer)
+"""
+LOGGED = """
+import logging, os, torch, torch.distributed as dist
+def get_logger():
+    logger = logging.getLogger("train")
+    if logger.handlers:
+        return logger
+    logger.setLevel("INFO" if dist.get_rank() == 0 else "ERROR")
+    return logger
+def init():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
+{first}
+{second}
+"""
+PLATEAU = """
+def dice(x, eps=1e-6):
+    return 1 - (x.sum() + eps) / (x.mean() + eps)
+def evaluate(net, loader):
+    loss, score = 0.0, torch.zeros(1).cuda()
+    for (x,) in loader:
+        out = net(x.cuda())
+        loss += (out.mean() + dice(out)).item()
+        score += out.sum()
+    dist.all_reduce(score)
+    {combine}
+    return loss / len(loader), score.item()
+data = TensorDataset(torch.rand(8, 4))
+sampler = DistributedSampler(data)
+train, val = DataLoader(data, sampler=sampler), DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
+net = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+for epoch in range(9):
+    sampler.set_epoch(epoch)
+    for (x,) in train:
+        net(x.cuda()).mean().backward()
+        optimizer.step()
+    val_loss, val_score = evaluate(net, val)
+    scheduler.step(val_loss)
+"""
+TOGETHER = """
+import yaml
+def parse_options():
+    with open("options.yml") as file:
+        opt = yaml.safe_load(file)
+    opt["rank"], opt["world_size"] = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return opt
+def make_loader(opt):
+    total = opt["batch"]
+    if total % opt["world_size"] != 0:
+        raise ValueError("not divisible")
+def main():
+    opt = parse_options()
+    make_loader(opt)
+main()
+"""
+IN_CLASS = """
+class HyperParameters:
+    def parse(self, unknown_arg_ok=False):
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--stage", type=int, default=0)
+        parser.add_argument("--steps", nargs="*", type=int)
+        if unknown_arg_ok:
+            self.args = vars(parser.parse_known_args()[0])
+        else:
+            self.args = vars(parser.parse_args())
+    def __getitem__(self, key):
+        return self.args[key]
+para = HyperParameters()
+para.parse()
+"""
+AVERAGED = "loss = torch.tensor(loss).cuda(); dist.all_reduce(loss); loss = loss.item()"
+
+
+@each_mistake(
+    [
+        ("bypassed", *both(RAW, {"net": "raw"}, {"net": "net"}), GPUS),
+        ("loaded-by-one", *both(FOR_EACH, {"guard": "rank == 0 and "}, {"guard": ""}), GPUS),
+        (
+            "no-init",
+            LOGGED.format(first="get_logger()", second="init()"),
+            LOGGED.format(first="init()", second="get_logger()"),
+            GPUS,
+        ),
+        ("own-learning-rate", *both(PLATEAU, {"combine": "pass"}, {"combine": AVERAGED}), GPUS),
+    ]
+)
+def test_one_more_mistake_is_found(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+@pytest.mark.parametrize(("batch", "wrong"), [(10, {"unfulfilled"}), (12, set())])
+def test_settings_of_two_functions_with_one_name(batch: int, wrong: set[str], tmp_path: Path) -> None:
+    (tmp_path / "options.yml").write_text(f"batch: {batch}\n")
+    assert found(tmp_path, STARTED + TOGETHER, **GPUS) == wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [({"stage": 1}, set()), ({"stages": 1}, {"argument-unknown"}), ({"steps": [1, 2]}, {"argument-type"})],
+)
+def test_a_parser_in_a_method_with_a_default(words: dict[str, Any], wrong: set[str], tmp_path: Path) -> None:
+    assert found(tmp_path, STARTED + IN_CLASS, hyperparameters=words, **GPUS) == wrong
+
+
+def test_arguments_that_the_program_fills_in_where_none_are_given(tmp_path: Path) -> None:
+    text = f"""{STARTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch", type=int, default=64)
+parser.add_argument("--lr", type=float)
+args = parser.parse_args()
+for name, value in json.loads(open("defaults.json").read()).items():
+    if getattr(args, name) is None:
+        setattr(args, name, value)
+assert args.batch % world_size == 0
+assert args.lr
+"""
+    assert found(tmp_path, text, hyperparameters={"batch": 7}, **GPUS) == {"unfulfilled"}
+    assert found(tmp_path, text, **GPUS) == set()
+
+
+def test_data_that_a_configuration_of_python_names(tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/train.txt").touch()
+    (tmp_path / "config.py").write_text("cfg = dict(train_list='lists/train.txt', epochs=3)\n")
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--config')\nparser.parse_args()\n"
+    fields = {"hyperparameters": {"config": "config.py"}, **GPUS}
+    assert "left-out" not in found(tmp_path, text, **fields)
+    (tmp_path / ".gitignore").write_text("lists/\n")
+    assert "left-out" in found(tmp_path, text, **fields)
