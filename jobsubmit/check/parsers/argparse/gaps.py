@@ -122,11 +122,13 @@ def _foreign(search: Search, call: ast.Call, module: Module) -> str:
     assert isinstance(call.func, ast.Attribute)
     made_by: list[ast.AST] = [call.func.value]
     if isinstance(call.func.value, ast.Name):
-        made_by = [
-            node.value
+        places = [
+            node
             for node in module.of(ast.Assign)
             if any(isinstance(t, ast.Name) and t.id == call.func.value.id for t in node.targets)
         ]
+        own = [node for node in places if module.scope_of(node) is module.scope_of(call)]
+        made_by = [node.value for node in own or places]
     for node in made_by:
         if isinstance(node, ast.Call):
             name = search.reached.names.get(node, search.program.name_of(node.func, module))
