@@ -11,8 +11,10 @@ from jobsubmit.check.collectives.branches import after, leaves
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.variables import position
 from jobsubmit.common.finding import Finding
 
+_OF_SEVERAL = re.compile(r"dist|ddp|parallel|world|gpu", re.IGNORECASE)
 _STEPS = re.compile(r"\b\w*(?:optim|opt|scaler)\w*\.step$")
 _STEP = re.compile(r"^\w*(?:step|micro|accum|\bi\b|\bidx)\w*$")
 
@@ -51,33 +53,41 @@ def _stepped_unsynchronized(code: Code) -> Iterator[Finding]:
     `with model.no_sync(): for batch in parts: loss(batch).backward()`, and then `optimizer.step()`.
     """
     for module, node in code.program.of(ast.With):
-        items = [item.context_expr for item in node.items]
-        made = [last_value(one, module) if isinstance(one, ast.Name) else one for one in items]
-        branches = [one.body if isinstance(one, ast.IfExp) else one for one in made]
-        is_skipping = any(one is not None and _names_no_sync(one) for one in branches)
-        if not is_skipping or not trains(node) or not code.reached.of(node, module):
-            continue
-        inside = {node, *ast.walk(node)}
-        others = [one for one in ast.walk(module.scope_of(node)) if one not in inside]
-        steps = [one for one in others if isinstance(one, ast.Attribute) and _STEPS.search(ast.unparse(one))]
-        later = [one for one in steps if one.lineno > (node.end_lineno or 0)]
-        between = [
-            one
-            for one in others
-            if later and isinstance(one, ast.Attribute) and one.attr == "backward"
-            if (node.end_lineno or 0) < one.lineno < later[0].lineno
-        ]
         is_looped = any(isinstance(one, (ast.For, ast.While)) for one in ast.walk(node))
-        if later and not between and is_looped:
+        if not (is_looped and trains(node) and _is_always_skipping(code, node, module)):
+            continue
+        step = _step_after(node, module) if code.reached.of(node, module) else None
+        if step is not None:
             yield Finding(
                 "warning",
                 "never-synchronized",
                 module.where(node),
-                f"all of a step's gradients are computed under no_sync(), and {ast.unparse(later[0])}() follows: they "
+                f"all of a step's gradients are computed under no_sync(), and {ast.unparse(step)}() follows: they "
                 "are never averaged",
                 "call the last backward() before optimizer.step() outside of no_sync()",
             )
             return
+
+
+def _is_always_skipping(code: Code, node: ast.With, module: Module) -> bool:
+    """Return whether a block is under no_sync() wherever several processes train, directly or by a variable."""
+    for item in node.items:
+        held = item.context_expr
+        made = last_value(held, module) if isinstance(held, ast.Name) else held
+        if isinstance(made, ast.IfExp):
+            is_parallel = code.values.truth(made.test, module) or _OF_SEVERAL.search(ast.unparse(made.test))
+            made = made.body if is_parallel else None
+        if made is not None and _names_no_sync(made):
+            return True
+    return False
+
+
+def _step_after(node: ast.With, module: Module) -> ast.Attribute | None:
+    """Return the step of an optimizer that follows a block in its function, if no gradients are computed between."""
+    later = [one for one in ast.walk(module.scope_of(node)) if isinstance(one, ast.Attribute)]
+    later = sorted((one for one in later if one.lineno > (node.end_lineno or 0)), key=position)
+    first = next((one for one in later if one.attr == "backward" or _STEPS.search(ast.unparse(one))), None)
+    return None if first is None or first.attr == "backward" else first
 
 
 def _inverted(code: Code) -> Iterator[Finding]:

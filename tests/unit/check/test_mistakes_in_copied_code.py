@@ -603,3 +603,17 @@ def test_data_that_a_configuration_of_python_names(tmp_path: Path) -> None:
     assert "left-out" not in found(tmp_path, text, **fields)
     (tmp_path / ".gitignore").write_text("lists/\n")
     assert "left-out" in found(tmp_path, text, **fields)
+
+
+@pytest.mark.parametrize(("test", "is_wrong"), [("world_size > 1", True), ("step % 4 != 3", False)])
+def test_steps_of_which_some_are_synchronized(test: str, is_wrong: bool, tmp_path: Path) -> None:
+    text = f"""{STARTED}
+net = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(9):
+    with net.no_sync() if {test} else nullcontext():
+        for part in torch.rand(4, 2, 4).cuda():
+            net(part).sum().backward()
+    optimizer.step()
+"""
+    assert ("never-synchronized" in found(tmp_path, text, **GPUS)) is is_wrong
