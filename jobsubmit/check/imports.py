@@ -5,81 +5,22 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.calls import Reach
-from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.module import FUNCTIONS, MAIN, Module, imported_names, origin, spelled
 from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders, spelled_out
 from jobsubmit.common.finding import Finding
 
-FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
 _OURS = ("jobsubmit",)
 _OWN_PLACES = ("__file__", "sys.path[0]", "getcwd()")  # folders near them that are not uploaded are not on the nodes
 _MAKES_FILES = re.compile(r"\b(?:cp|mv|ln|rsync|tar|unzip|make|cmake|ninja|git|wget|curl)\s|setup\.py|build")
-_INSTALLS = re.compile(r"\binstall\b([^\n;&|]*)")
 _SOME = 3  # modules that one finding names
-# Modules whose package has another name.
-_OTHER_NAMES = {
-    **{"PIL": "pillow", "cv2": "opencv_python", "sklearn": "scikit_learn", "yaml": "pyyaml", "skimage": "scikit_image"},
-    **{
-        "OpenSSL": "pyopenssl",
-        "attr": "attrs",
-        "bs4": "beautifulsoup4",
-        "dateutil": "python_dateutil",
-        "git": "gitpython",
-    },
-    **{"google": "protobuf", "hydra": "hydra_core", "tensorboardX": "tensorboardx", "Crypto": "pycryptodome"},
-    **{"skvideo": "video"},
-    **{"pycocotools": "cocoapi", "lvis": "lvis_api"},
-    **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
-}
-# Packages whose names resemble that of a module, and that do not have it.
-_FALSE_FRIENDS = {"rouge_score": {"rouge"}, "tensorboardX": {"tensorboard"}, "sklearn_extra": {"scikit_learn"}}
-# Modules that come with some packages, and with nothing that every node for PyTorch has.
-_BROUGHT_BY = {
-    "rich": ("typer", "lightning", "pytorch_lightning", "wandb", "hydra_core"),
-    "pytz": ("pandas",),
-    "dateutil": ("pandas", "matplotlib"),
-    "pyarrow": ("datasets", "pandas"),
-    "scipy": (
-        *("scikit_learn", "scikit_image", "librosa", "statsmodels", "torchdiffeq", "torch_geometric", "monai", "lpips"),
-        *(
-            "pytorch_fid",
-            "torch_fidelity",
-            "clean_fid",
-            "torchmetrics",
-            "xgboost",
-            "open3d",
-            "albumentations",
-            "mir_eval",
-        ),
-    ),
-    "sklearn": ("librosa", "umap_learn", "imbalanced_learn", "torch_geometric", "open3d", "sentence_transformers"),
-    "pandas": ("datasets", "seaborn", "statsmodels", "ogb", "plotly", "xarray", "open3d", "ultralytics", "evaluate"),
-    "matplotlib": ("seaborn", "pycocotools", "scikit_plot", "open3d", "ultralytics", "pyquaternion", "nuscenes_devkit"),
-    "numba": ("librosa", "umap_learn", "resampy", "openai_whisper"),
-    "torchmetrics": ("lightning", "pytorch_lightning"),
-    "joblib": ("scikit_learn", "librosa", "sacremoses"),
-}
-# Modules that come with other packages, or are part of what a node has for PyTorch.
-_COME_ALONG = frozenset(
-    [
-        *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "triton", "apex", "transformer_engine"),
-        *("flash_attn", "torch_npu", "torch_xla", "pynvml", "mpi4py", "horovod", "cupy", "nvidia"),
-        *("numpy", "PIL", "networkx", "sympy"),
-        *("yaml", "tqdm", "requests", "packaging", "filelock", "fsspec", "regex", "psutil", "click", "six"),
-        *("tokenizers", "huggingface_hub", "safetensors", "omegaconf", "lightning_utilities"),
-        *("jinja2", "typing_extensions", "setuptools", "pkg_resources", "google", "grpc", "attr"),
-        *("soundfile", "dill", "multiprocess", "aiohttp", "urllib3", "certifi", "markdown", "werkzeug", "pydantic"),
-    ]
-)
 
 
 def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
@@ -88,12 +29,12 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
     What one rule leaves out is one finding, and so is a package that does not exist. Where the `setup` makes or copies
     files, a module that is not there is none.
     """
-    search = _Search(code, bundle, is_added_to=_MAKES_FILES.search(setup) is not None)
+    search = ImportSearch(code, bundle, is_added_to=_MAKES_FILES.search(setup) is not None)
     found = [
         finding
         for module in code.program.modules.values()
         for node in module.of(ast.Import, ast.ImportFrom)
-        if not _may_fail(node, module) and not _is_in_branch(node, module) and code.reached.is_sure(node, module)
+        if not may_fail(node, module) and not is_in_branch(node, module) and code.reached.is_sure(node, module)
         for finding in search.of(node, module)
     ]
     others: dict[str, Finding] = {}
@@ -106,78 +47,6 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
     yield from others.values()
     for modules in left_out.values():
         yield _not_uploaded(list(modules.values()))
-
-
-def check_packages(
-    code: Code, bundle: Bundle, requirements: str | None, find_missing: FindMissing | None, setup: str = ""
-) -> Iterator[Finding]:
-    """Yield an error for each third-party package that is surely imported and that the nodes' Python lacks.
-
-    For one that a function imports which is perhaps called, yield a warning. Where that Python is not known, yield a
-    warning for one that the requirements do not name, if they name others. What the `setup` installs is not missing.
-    """
-    search = _Search(code, bundle, installs=" ".join(_INSTALLS.findall(setup)))
-    configured = _modules_configured(code)
-    places: dict[Reach, dict[str, str]] = {Reach.SURELY: {}, Reach.PERHAPS: {}}
-    for module in code.program.modules.values():
-        for node in module.of(ast.Import, ast.ImportFrom):
-            reach = code.reached.of(node, module)
-            is_chosen = reach is not Reach.SURELY and (
-                _is_in_branch(node, module) or search.is_imported_by_choice(node, module)
-            )
-            if is_chosen or _may_fail(node, module):
-                reach = Reach.NEVER
-            elif module.name in configured and module.function_of(node) is None and find_missing is None:
-                reach = Reach.SURELY
-            for top in search.packages(node) if reach else ():
-                places[reach].setdefault(top, module.where(node))
-    sure = places[Reach.SURELY]
-    if find_missing is None:
-        own = {top: where for top, where in sure.items() if top not in _COME_ALONG}
-        if _configures_deepspeed(code):
-            own["deepspeed"] = "hyperparameters"
-        yield from _not_named(search, own, sure, requirements)
-        return
-    all_places = {**places[Reach.PERHAPS], **sure}
-    for top in sorted(find_missing(all_places)) if all_places else ():
-        if not search.is_in_file(requirements, top):
-            hint = (
-                "put a module of your own into code_dir; name a package in a `requirements` file, which each node "
-                "installs, or install it for that Python (it may have another name than its module: opencv-python)"
-            )
-            text = f"the nodes' Python has no module {top}"
-            yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
-
-
-def _modules_configured(code: Code) -> frozenset[str]:
-    """Return the modules whose classes a configuration names that an argument names: `target: ldm.models.Diffusion`."""
-    words = {word for argument in code.facts.argv for word in (argument, argument.partition("=")[2])}
-    files = [path for path in code.program.configurations if words & {path, f"./{path}"}]
-    texts = "\n".join(read_text(code.program, path) for path in files)
-    named = set(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", texts))
-    return frozenset(name.rpartition(".")[0] for name in named) & code.program.modules.keys()
-
-
-def _configures_deepspeed(code: Code) -> bool:
-    """Return whether an argument hands a configuration of DeepSpeed to transformers, which then imports it."""
-    given = code.values.arguments.get("deepspeed")
-    return isinstance(given, str) and given.endswith(".json") and code.program.imports("transformers")
-
-
-def _not_named(
-    search: _Search, wanted: Mapping[str, str], places: Mapping[str, str], requirements: str | None
-) -> Iterator[Finding]:
-    """Yield a warning for what is wanted and not named in requirements that name another of the places."""
-    if requirements is None or not any(search.is_in_file(requirements, top) for top in places):
-        return
-    for top in sorted(top for top in wanted if not search.is_in_file(requirements, top)):
-        yield Finding(
-            "warning",
-            "packages",
-            wanted[top],
-            f"{requirements} does not name a package for module {top}",
-            "add its package, unless the nodes' Python has it already",
-        )
 
 
 class _NotUploaded(NamedTuple):
@@ -205,11 +74,11 @@ def _not_uploaded(modules: Sequence[_NotUploaded]) -> Finding:
     return Finding("error", "imports", first.where, text, hint)
 
 
-class _Search:
+class ImportSearch:
     """What an import finds: among the files that are uploaded, in those that are left out, or elsewhere."""
 
-    def __init__(self, code: Code, bundle: Bundle, *, is_added_to: bool = False, installs: str = "") -> None:
-        self.code, self.bundle, self.is_added_to, self.installs = code, bundle, is_added_to, installs
+    def __init__(self, code: Code, bundle: Bundle, *, is_added_to: bool = False) -> None:
+        self.code, self.bundle, self.is_added_to = code, bundle, is_added_to
         self.program = code.program
         self.paths = self.program.paths
         self.folders = folders_of(self.paths)
@@ -295,31 +164,7 @@ class _Search:
     def is_imported_by_choice(self, node: ast.AST, module: Module) -> bool:
         """Return whether an import at the top of a module is executed only if a condition has the module imported."""
         importers = self.importers.get(module.name, ()) if module.function_of(node) is None else ()
-        return bool(importers) and all(_is_in_branch(one, home) or _may_fail(one, home) for home, one in importers)
-
-    def is_in_file(self, requirements: str | None, top: str) -> bool:
-        """Return whether a package of this name, or one whose name is not its module's, may be installed first."""
-        if self.has_more_places or {top, _OTHER_NAMES.get(top, top)} & _names_installed(self.installs):
-            return True
-        if requirements is None:
-            return False
-        text = next(
-            (Path(file.source).read_text(errors="replace") for file in self.bundle.files if file.path == requirements),
-            "",
-        )
-        lines = [line.strip().lower() for line in text.splitlines()]
-        is_open = any(line.startswith(("-r", "-e .", ".")) for line in lines)
-        names = {_package_of(line) for line in lines}
-        if any(provider in names for provider in _BROUGHT_BY.get(top, ())):
-            return True
-        own = {top.lower(), _OTHER_NAMES.get(top, top).lower()}
-        names -= _FALSE_FRIENDS.get(top, set())
-        initials = {
-            "".join(part if part[0].isdigit() else part[0] for part in name.split("_") if part) for name in names
-        }
-        is_named = any(one in name or name in one.split("_") for one in own for name in names if name)
-        is_named |= any(top.lower() in name.replace("_", "") for name in names)  # thinplate of py-thin-plate-spline
-        return is_open or is_named or top.lower() in initials  # cc3d of connected-components-3d
+        return bool(importers) and all(is_in_branch(one, home) or may_fail(one, home) for home, one in importers)
 
     def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding | _NotUploaded]:
         if module.name == MAIN and not module.home:
@@ -475,22 +320,6 @@ class _Search:
             return
 
 
-def _names_installed(words: str) -> set[str]:
-    """Return the packages among the words of commands that install some, as modules are spelled."""
-    names = re.findall(r"(?<!\S)[\w.-]+", words)
-    return {spelling for name in names for spelling in (name, name.replace("-", "_"), name.replace("-", "_").lower())}
-
-
-def _package_of(line: str) -> str:
-    """Return the name of the package that a line of requirements names, or whose address it is."""
-    if given := re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*@\s", line):
-        return given[1].replace("-", "_")
-    named = re.search(r"[#&]egg=([\w.-]+)", line)
-    address = named or re.search(r"(?:git\+|https?://)\S*?/([\w.-]+?)(?:\.git)?(?:[@#]\S*|/?)(?:\s|$)", line)
-    name = address[1] if address else re.split(r"[^a-z0-9_.-]", line.removeprefix("-e "))[0]
-    return name.replace("-", "_")
-
-
 def _is_at_import(node: ast.AST, module: Module) -> bool:
     """Return whether something is executed while its module is imported."""
     above = list(module.above(node))
@@ -517,7 +346,7 @@ def _installed(top: str) -> bool:
     return top in _packages_here()
 
 
-def _may_fail(node: ast.AST, module: Module) -> bool:
+def may_fail(node: ast.AST, module: Module) -> bool:
     """Return whether the program goes on if an import fails."""
     inside: ast.AST = node
     for above in module.above(node):
@@ -527,6 +356,6 @@ def _may_fail(node: ast.AST, module: Module) -> bool:
     return False
 
 
-def _is_in_branch(node: ast.AST, module: Module) -> bool:
+def is_in_branch(node: ast.AST, module: Module) -> bool:
     """Return whether an import is for type checkers, or depends on a condition."""
     return any(isinstance(above, ast.If) for above in module.above(node))

@@ -33,7 +33,7 @@ from jobsubmit.check.collectives.reduced import check_reduced
 from jobsubmit.check.collectives.some_ranks import check_some_ranks
 from jobsubmit.check.conditions import check_conditions
 from jobsubmit.check.files import check_files
-from jobsubmit.check.imports import FindMissing, check_imports, check_packages
+from jobsubmit.check.imports import check_imports
 from jobsubmit.check.interactive import check_interactive
 from jobsubmit.check.libraries.accelerate import check_accelerate
 from jobsubmit.check.libraries.deepspeed import check_deepspeed
@@ -52,6 +52,7 @@ from jobsubmit.check.models.unsynchronized import check_unsynchronized
 from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
+from jobsubmit.check.packages import FindMissing, check_packages
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, operated, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program

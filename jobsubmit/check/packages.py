@@ -1,0 +1,198 @@
+"""Compare the third-party packages that the code imports with those that the nodes have or install."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from jobsubmit.bundle.model import Bundle
+from jobsubmit.check.code import Code
+from jobsubmit.check.imports import ImportSearch, is_in_branch, may_fail
+from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.configuration import read_text
+from jobsubmit.common.finding import Finding
+
+FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
+_INSTALLS = re.compile(r"\binstall\b([^\n;&|]*)")
+# Modules whose package has another name.
+_OTHER_NAMES = {
+    **{"PIL": "pillow", "cv2": "opencv_python", "sklearn": "scikit_learn", "yaml": "pyyaml", "skimage": "scikit_image"},
+    **{
+        "OpenSSL": "pyopenssl",
+        "attr": "attrs",
+        "bs4": "beautifulsoup4",
+        "dateutil": "python_dateutil",
+        "git": "gitpython",
+    },
+    **{"google": "protobuf", "hydra": "hydra_core", "tensorboardX": "tensorboardx", "Crypto": "pycryptodome"},
+    **{"skvideo": "video"},
+    **{"pycocotools": "cocoapi", "lvis": "lvis_api"},
+    **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
+}
+# Packages whose names resemble that of a module, and that do not have it.
+_FALSE_FRIENDS = {"rouge_score": {"rouge"}, "tensorboardX": {"tensorboard"}, "sklearn_extra": {"scikit_learn"}}
+# Modules that come with some packages, and with nothing that every node for PyTorch has.
+_BROUGHT_BY = {
+    "rich": ("typer", "lightning", "pytorch_lightning", "wandb", "hydra_core"),
+    "pytz": ("pandas",),
+    "dateutil": ("pandas", "matplotlib"),
+    "pyarrow": ("datasets", "pandas"),
+    "scipy": (
+        *("scikit_learn", "scikit_image", "librosa", "statsmodels", "torchdiffeq", "torch_geometric", "monai", "lpips"),
+        *(
+            "pytorch_fid",
+            "torch_fidelity",
+            "clean_fid",
+            "torchmetrics",
+            "xgboost",
+            "open3d",
+            "albumentations",
+            "mir_eval",
+        ),
+    ),
+    "sklearn": ("librosa", "umap_learn", "imbalanced_learn", "torch_geometric", "open3d", "sentence_transformers"),
+    "pandas": ("datasets", "seaborn", "statsmodels", "ogb", "plotly", "xarray", "open3d", "ultralytics", "evaluate"),
+    "matplotlib": ("seaborn", "pycocotools", "scikit_plot", "open3d", "ultralytics", "pyquaternion", "nuscenes_devkit"),
+    "numba": ("librosa", "umap_learn", "resampy", "openai_whisper"),
+    "torchmetrics": ("lightning", "pytorch_lightning"),
+    "joblib": ("scikit_learn", "librosa", "sacremoses"),
+}
+# Modules that come with other packages, or are part of what a node has for PyTorch.
+_COME_ALONG = frozenset(
+    [
+        *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "triton", "apex", "transformer_engine"),
+        *("flash_attn", "torch_npu", "torch_xla", "pynvml", "mpi4py", "horovod", "cupy", "nvidia"),
+        *("numpy", "PIL", "networkx", "sympy"),
+        *("yaml", "tqdm", "requests", "packaging", "filelock", "fsspec", "regex", "psutil", "click", "six"),
+        *("tokenizers", "huggingface_hub", "safetensors", "omegaconf", "lightning_utilities"),
+        *("jinja2", "typing_extensions", "setuptools", "pkg_resources", "google", "grpc", "attr"),
+        *("soundfile", "dill", "multiprocess", "aiohttp", "urllib3", "certifi", "markdown", "werkzeug", "pydantic"),
+    ]
+)
+
+
+def check_packages(
+    code: Code, bundle: Bundle, requirements: str | None, find_missing: FindMissing | None, setup: str = ""
+) -> Iterator[Finding]:
+    """Yield an error for each third-party package that is surely imported and that the nodes' Python lacks.
+
+    For one that a function imports which is perhaps called, yield a warning. Where that Python is not known, yield a
+    warning for one that the requirements do not name, if they name others. What the `setup` installs is not missing.
+    """
+    search = ImportSearch(code, bundle)
+    first = _installed_first(bundle, requirements, setup)
+    configured = _modules_configured(code)
+    places: dict[Reach, dict[str, str]] = {Reach.SURELY: {}, Reach.PERHAPS: {}}
+    for module in code.program.modules.values():
+        for node in module.of(ast.Import, ast.ImportFrom):
+            reach = code.reached.of(node, module)
+            is_chosen = reach is not Reach.SURELY and (
+                is_in_branch(node, module) or search.is_imported_by_choice(node, module)
+            )
+            if is_chosen or may_fail(node, module):
+                reach = Reach.NEVER
+            elif module.name in configured and module.function_of(node) is None and find_missing is None:
+                reach = Reach.SURELY
+            for top in search.packages(node) if reach else ():
+                places[reach].setdefault(top, module.where(node))
+    sure = places[Reach.SURELY]
+    if find_missing is None:
+        own = {top: where for top, where in sure.items() if top not in _COME_ALONG}
+        if _configures_deepspeed(code):
+            own["deepspeed"] = "hyperparameters"
+        if requirements is not None and not search.has_more_places:
+            yield from _not_named(first, own, sure, requirements)
+        return
+    all_places = {**places[Reach.PERHAPS], **sure}
+    for top in sorted(find_missing(all_places)) if all_places else ():
+        if not (search.has_more_places or first.has(top)):
+            hint = (
+                "put a module of your own into code_dir; name a package in a `requirements` file, which each node "
+                "installs, or install it for that Python (it may have another name than its module: opencv-python)"
+            )
+            text = f"the nodes' Python has no module {top}"
+            yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
+
+
+def _modules_configured(code: Code) -> frozenset[str]:
+    """Return the modules whose classes a configuration names that an argument names: `target: ldm.models.Diffusion`."""
+    words = {word for argument in code.facts.argv for word in (argument, argument.partition("=")[2])}
+    files = [path for path in code.program.configurations if words & {path, f"./{path}"}]
+    texts = "\n".join(read_text(code.program, path) for path in files)
+    named = set(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", texts))
+    return frozenset(name.rpartition(".")[0] for name in named) & code.program.modules.keys()
+
+
+def _configures_deepspeed(code: Code) -> bool:
+    """Return whether an argument hands a configuration of DeepSpeed to transformers, which then imports it."""
+    given = code.values.arguments.get("deepspeed")
+    return isinstance(given, str) and given.endswith(".json") and code.program.imports("transformers")
+
+
+def _not_named(
+    first: _Installed, wanted: Mapping[str, str], places: Mapping[str, str], requirements: str
+) -> Iterator[Finding]:
+    """Yield a warning for what is wanted and not installed by requirements that name another of the places."""
+    for top in sorted(top for top in wanted if not first.has(top)) if any(map(first.has, places)) else ():
+        yield Finding(
+            "warning",
+            "packages",
+            wanted[top],
+            f"{requirements} does not name a package for module {top}",
+            "add its package, unless the nodes' Python has it already",
+        )
+
+
+@dataclass(frozen=True)
+class _Installed:
+    """What a job installs before it starts: the packages that its requirements name, and words of its `setup`.
+
+    If it `is_open`, the requirements name other files.
+    """
+
+    names: frozenset[str]
+    words: frozenset[str]
+    is_open: bool
+
+    def has(self, top: str) -> bool:
+        """Return whether a package of this name, or one whose name is not its module's, may be installed."""
+        other = _OTHER_NAMES.get(top, top)
+        if self.is_open or {top, other} & self.words or not self.names.isdisjoint(_BROUGHT_BY.get(top, ())):
+            return True
+        names = self.names - _FALSE_FRIENDS.get(top, set())
+        own = {top.lower(), other.lower()}
+        is_named = any(one in name or name in one.split("_") for one in own for name in names)
+        return is_named or any(_is_short_for(top.lower(), name) for name in names)
+
+
+def _installed_first(bundle: Bundle, requirements: str | None, setup: str) -> _Installed:
+    sources = (file.source for file in bundle.files if file.path == requirements)
+    text = "\n".join(Path(source).read_text(errors="replace") for source in sources)
+    lines = [line.strip().lower() for line in text.splitlines()]
+    words = re.findall(r"(?<!\S)[\w.-]+", " ".join(_INSTALLS.findall(setup)))
+    return _Installed(
+        frozenset(map(_package_of, lines)) - {""},
+        frozenset(spelling for word in words for spelling in (word, word.replace("-", "_").lower())),
+        any(line.startswith(("-r", "-e .", ".")) for line in lines),
+    )
+
+
+def _is_short_for(top: str, name: str) -> bool:
+    """Return whether a module has parts of a package's name: thinplate of py-thin-plate-spline, or its initials."""
+    parts = [part for part in name.split("_") if part]
+    initials = "".join(part if part[0].isdigit() else part[0] for part in parts)
+    return top in "".join(parts) or top == initials
+
+
+def _package_of(line: str) -> str:
+    """Return the name of the package that a line of requirements names, or whose address it is."""
+    if given := re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*@\s", line):
+        return given[1].replace("-", "_")
+    named = re.search(r"[#&]egg=([\w.-]+)", line)
+    address = named or re.search(r"(?:git\+|https?://)\S*?/([\w.-]+?)(?:\.git)?(?:[@#]\S*|/?)(?:\s|$)", line)
+    name = address[1] if address else re.split(r"[^a-z0-9_.-]", line.removeprefix("-e "))[0]
+    return name.replace("-", "_")
