@@ -151,16 +151,17 @@ def _given(code: Code, function: Function, parameter: str, module: Module) -> It
 
 
 def _attribute(code: Code, node: ast.Attribute, module: Module, depth: int) -> bool | None:
-    """Return the same for an attribute of an object, set in one method of its class."""
+    """Return the same for an attribute of an object, set in one method of its class, or of one above it."""
     owner = class_around(node, module)
-    stores = [
-        store
-        for home, store in code.program.attribute_stores.get(node.attr, ())
-        if home is module and owner in set(home.above(store)) and ast.unparse(store.value) == "self"
-    ]
-    setters = {module.function_of(store) for store in stores}
-    if owner is None or len(setters) != 1:
+    stores = _stores_in(code, node.attr, owner, module)
+    for base in owner.bases if owner is not None and not stores else ():
+        above = code.program.definition(code.program.name_of(base, module))
+        inherited = _stores_in(code, node.attr, above[1], above[0]) if above is not None else []
+        if above is not None and inherited:
+            return _last_set(code, inherited, above[0], depth) if _are_in_one(inherited, above[0]) else None
+    if owner is None or not _are_in_one(stores, module):
         return None
+    setters = {module.function_of(store) for store in stores}
     setter, own = setters.pop(), module.function_of(node)
     use: ast.AST | None = node
     if own is not setter:  # the setter may call the method of the use before it has set all
@@ -169,6 +170,16 @@ def _attribute(code: Code, node: ast.Attribute, module: Module, depth: int) -> b
         use = next(names, None)
     before = [store for store in stores if use is None or _is_before(store, use, module)]
     return _last_set(code, before, module, depth)
+
+
+def _stores_in(code: Code, attribute: str, owner: ast.AST | None, module: Module) -> list[ast.Attribute]:
+    """Return where a class sets an attribute of its objects."""
+    stores = (store for home, store in code.program.attribute_stores.get(attribute, ()) if home is module)
+    return [one for one in stores if owner in set(module.above(one)) and ast.unparse(one.value) == "self"]
+
+
+def _are_in_one(stores: Iterable[ast.Attribute], module: Module) -> bool:
+    return len({module.function_of(store) for store in stores}) == 1
 
 
 def _last_set(code: Code, stores: Iterable[ast.expr], module: Module, depth: int) -> bool | None:

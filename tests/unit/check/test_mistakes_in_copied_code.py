@@ -617,3 +617,42 @@ for step in range(9):
     optimizer.step()
 """
     assert ("never-synchronized" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+BRAIN = """
+class Brain:
+    def __init__(self, net):
+        self.net = DDP(net)
+        self.best, self.bad = float("inf"), 0
+    def objective(self, batch):
+        raise NotImplementedError
+    def on_end(self, loss):
+        if loss < self.best:
+            self.best, self.bad = loss, 0
+        else:
+            self.bad += 1
+    def fit(self, train, valid):
+        for epoch in range(9):
+            train.sampler.set_epoch(epoch)
+            for batch in train:
+                self.objective(batch).backward()
+            total = torch.zeros(1).cuda()
+            for batch in valid:
+                total += self.objective(batch).detach()
+            {combine}
+            self.on_end(total.item() / len(valid))
+            if self.bad > 3:
+                break
+class Net(Brain):
+    def objective(self, batch):
+        return nn.functional.mse_loss(self.net(batch[0].cuda()), torch.zeros(2, 1).cuda())
+data = TensorDataset(torch.rand(8, 4))
+train = DataLoader(data, sampler=DistributedSampler(data))
+valid = DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
+Net(nn.Linear(4, 1).cuda()).fit(train, valid)
+"""
+
+
+@pytest.mark.parametrize(("combine", "is_wrong"), [("pass", True), ("dist.all_reduce(total)", False)])
+def test_an_abstract_trainer_that_stops_early(combine: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("left-by-one" in found(tmp_path, STARTED + BRAIN.format(combine=combine), **GPUS)) is is_wrong
