@@ -243,9 +243,21 @@ def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator
         for store in stores:
             if (value := _assigned_to(store, module)) is not None:
                 yield module, value
+                yield from _appended(code, node.id, value, store, module)
         if stores or (isinstance(scope, FUNCTIONS) and node.id in parameters(scope)):
             return
     yield from _imported_value(code, node, module)
+
+
+def _appended(
+    code: Code, name: str, value: ast.AST, store: ast.expr, module: Module
+) -> Iterator[tuple[Module, ast.AST]]:
+    """Yield what the function of a list that is empty at first appends to it."""
+    changes = code.program.changes.get(name, ()) if isinstance(value, ast.List) and not value.elts else ()
+    for home, change in changes:
+        is_append = isinstance(change, ast.Call) and spelled(change.func) == f"{name}.append"
+        if is_append and home is module and module.scope_of(change) is module.scope_of(store):
+            yield from ((module, one) for one in change.args)  # type: ignore[attr-defined] # it is a call
 
 
 def _imported_value(code: Code, node: ast.Name, module: Module) -> Iterator[tuple[Module, ast.AST]]:

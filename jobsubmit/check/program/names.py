@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.check.program.configurator import configurator_of
 from jobsubmit.check.program.entries import with_entries
 from jobsubmit.check.program.functions import enter, returned_expression, value_of_parameter
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN, operated
 from jobsubmit.check.program.python_configuration import variables_given
 from jobsubmit.check.program.variables import UnclearError, is_executed, last_place, parameters, position
@@ -137,9 +137,18 @@ def value_set_at(values: Values, place: ast.expr, module: Module) -> Any:
             return operated(parent.op, before, values.of(parent.value, module))
         case ast.Tuple() | ast.List():
             above = module.parents.get(parent)
+            if isinstance(above, ast.For) and above.target is parent:
+                return _only_item(values, above.iter, parent.elts.index(place), module)
             if isinstance(above, ast.Assign) and not any(isinstance(one, ast.Starred) for one in parent.elts):
                 return _item(values, above.value, parent.elts.index(place), len(parent.elts), module)
     return UNKNOWN
+
+
+def _only_item(values: Values, looped: ast.expr, index: int, module: Module) -> Any:
+    """Return what one of several variables is in a loop of one pass: `for data, is_train in zip(sets, [True])`."""
+    is_zip = isinstance(looped, ast.Call) and spelled(looped.func) == "zip" and len(looped.args) > index
+    entries = values.of(looped.args[index], module) if isinstance(looped, ast.Call) and is_zip else UNKNOWN
+    return entries[0] if isinstance(entries, list) and len(entries) == 1 else UNKNOWN
 
 
 def _binds(scope: ast.AST, name: str) -> bool:

@@ -656,3 +656,33 @@ Net(nn.Linear(4, 1).cuda()).fit(train, valid)
 @pytest.mark.parametrize(("combine", "is_wrong"), [("pass", True), ("dist.all_reduce(total)", False)])
 def test_an_abstract_trainer_that_stops_early(combine: str, is_wrong: bool, tmp_path: Path) -> None:
     assert ("left-by-one" in found(tmp_path, STARTED + BRAIN.format(combine=combine), **GPUS)) is is_wrong
+
+
+LISTS = """
+def create_samplers(datasets):
+    samplers = []
+    for one in datasets:
+        sampler = DistributedSampler(one)
+        samplers.append(sampler)
+    return samplers
+def create_loaders(datasets, samplers, are_for_training):
+    loaders = []
+    for dataset, sampler, is_training in zip(datasets, samplers, are_for_training):
+        if is_training:
+            shuffle = {shuffle}
+        else:
+            shuffle = False
+        loaders.append(DataLoader(dataset, batch_size=2, sampler=sampler, shuffle=shuffle))
+    return loaders
+data = [TensorDataset(torch.rand(8, 4))]
+samplers = create_samplers(data)
+loader = create_loaders(data, samplers, [True])[0]
+for epoch in range(9):
+    samplers[0].set_epoch(epoch)
+"""
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_loaders_that_are_made_from_lists(shuffle: bool, tmp_path: Path) -> None:
+    wrong = found(tmp_path, STARTED + LISTS.format(shuffle=shuffle), **GPUS)
+    assert ("sampler-and-shuffle" in wrong) is shuffle
