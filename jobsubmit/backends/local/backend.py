@@ -262,10 +262,13 @@ def _required_python(plan_python: str | None) -> ChosenPython:
 
 
 def _unknown_program(plan: LaunchPlan) -> Iterator[Finding]:
-    """Yield an error for a start command whose program this machine lacks, unless the job itself may install it."""
+    """Yield an error for a start command whose program this machine lacks, unless the job itself may install it.
+
+    Where the machine has no bash either, preflight says so, and this says nothing.
+    """
     program = plan.command[0] if plan.command else ""
     is_installed_first = plan.setup or plan.requirements or "PATH" in dict(plan.env)
-    if not program or "/" in program or program.endswith(".sh") or is_installed_first:
+    if not program or "/" in program or program.endswith(".sh") or is_installed_first or shutil.which("bash") is None:
         return
     python = choose_python(_given_python(plan))
     folder = Path(python.program).parent if python else Path()
