@@ -127,6 +127,18 @@ def test_a_program_that_may_be_there_is_not_refused(fields: dict[str, Any], jobs
     assert [finding for finding in told["findings"] if finding["level"] == "error"] == []
 
 
+def test_where_path_has_nothing_the_missing_bash_is_the_only_error(
+    jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job(tmp_path, {"boot_file": None, "command": ["sleep", "1"]})
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    done = jobsubmit("create", "job.yaml", code=None)
+    assert done.returncode != 0
+    assert "bash is not on PATH" in done.stderr
+    assert "no program" not in done.stdout + done.stderr
+
+
 def test_bundle_tells_its_limits_and_no_others(jobsubmit: Command, tmp_path: Path) -> None:
     write_job(tmp_path, {**VOLCANO, "image": None, "layout": "tree"}, 2700)
     told = jobsubmit.json("bundle", "job.yaml", code=3)
