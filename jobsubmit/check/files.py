@@ -72,6 +72,7 @@ _CONFIGURATION_OPTIONS = (
     "--deepspeed_config",
     "--fsdp_config",
 )
+_CONFIGURATION_FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml)")
 _ANY = "*"
 _MOST, _MOST_SETTINGS = 20, 500
 _OUTPUT = re.compile(r"out|save|log|result|cache|dump")
@@ -179,17 +180,12 @@ def _is_configuration(code: Code, word: Word) -> bool:
 
 
 def _configurations(words: Sequence[Word]) -> Iterator[str]:
-    """Yield the files that an option such as `--conf` names, whatever reads them."""
+    """Yield the configurations that an option such as `--conf` names, or that stand alone, whatever reads them."""
     for before, word in pairwise(words):
         if before.text in _CONFIGURATION_OPTIONS and not word.name:
             yield word.text
     for before, word in pairwise((Word("", ""), *words)):
-        if (
-            word.field
-            and not word.name
-            and not before.name
-            and re.fullmatch(r"[\w./-]+\.(?:ya?ml|json|toml)", word.text)
-        ):
+        if word.field and not word.name and not before.name and _CONFIGURATION_FILE.fullmatch(word.text):
             yield word.text
     yield from (word.value for word in words if word.name in _CONFIGURATION_OPTIONS)
 

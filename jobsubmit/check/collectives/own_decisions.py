@@ -272,9 +272,9 @@ def _asked(code: Code, test: ast.expr, module: Module) -> tuple[Module, Function
 
 def _has_clock(code: Code, node: ast.expr, module: Module) -> bool:
     """Return whether a number is computed from the time now: in place, by a property, or in a variable."""
+    if _asks_clock(code, node, module):
+        return True
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Call) and code.program.name_of(inner.func, module) in _CLOCKS:
-            return True
         if isinstance(inner, ast.Name) and any(_asks_clock(code, one, module) for one in _set_in_loops(inner, module)):
             return True
         found = code.program.property_of(inner) if isinstance(inner, ast.Attribute) else None

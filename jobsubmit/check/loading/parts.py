@@ -101,18 +101,19 @@ def _same_shards(code: Code) -> Iterator[Finding]:
 
     Source: `SimpleShardList` and `split_by_worker` of webdataset 0.2 and 1.0.
     """
-    reached = [(module, node) for module, node in code.program.of(ast.Name, ast.Attribute, ast.Call)]
-    names = {
-        getattr(node, "attr", getattr(node, "id", "")) for module, node in reached if code.reached.of(node, module)
-    }
-    calls = [node for module, node in reached if isinstance(node, ast.Call) and code.reached.of(node, module)]
-    keywords = {str(keyword.arg) for call in calls for keyword in call.keywords}
-    if "resampled" in keywords or any(_DIVIDES_SHARDS.search(name) for name in names | keywords):
-        return
     for module, call in code.calls("webdataset.SimpleShardList", "webdataset.shardlists.SimpleShardList"):
-        if is_for_training(call, module):
+        if is_for_training(call, module) and not _divides_shards(code):
             text = "each process reads all shards: split_by_worker divides them only among the workers of one process"
             yield Finding("warning", "no-sampler", module.where(call), text, "add wds.split_by_node to the pipeline")
+
+
+def _divides_shards(code: Code) -> bool:
+    """Return whether something that is reached divides shards among the processes, or draws them at random."""
+    nodes = code.program.of(ast.Name, ast.Attribute, ast.Call)
+    reached = [node for module, node in nodes if code.reached.of(node, module)]
+    names = {getattr(node, "attr", getattr(node, "id", "")) for node in reached}
+    keywords = {str(keyword.arg) for node in reached if isinstance(node, ast.Call) for keyword in node.keywords}
+    return "resampled" in keywords or any(_DIVIDES_SHARDS.search(name) for name in names | keywords)
 
 
 def _left_at_default(code: Code) -> Iterator[Finding]:
