@@ -16,6 +16,9 @@ from jobsubmit.plan import launch_plan as planning
 from jobsubmit.spec.loader import load_mapping
 
 TWO = {"nodes": 2, "nproc_per_node": 2}
+SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
+GPUS: dict[str, Any] = {"backend": SLURM}
+RESTARTED: dict[str, Any] = {**GPUS, "restarts": 3}
 
 
 def findings(folder: Path, missing: Collection[str] | None = None, **fields: Any) -> list[Finding]:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, findings, found
+from checked import SLURM, each_mistake, findings, found
 
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
 PODS = {"kind": "volcano", "resources": {"nvidia.com/gpu": 2}}
 AGAIN = {"restarts": {"max": 1}}
 

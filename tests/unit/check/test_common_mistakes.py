@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checked import findings, found
+from checked import SLURM, findings, found
 
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
 LOOP = """
 import argparse, json, os, random, torch
 import numpy as np

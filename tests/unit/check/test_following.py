@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import found
+from checked import GPUS, found
 
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
-GPUS: dict[str, Any] = {"backend": SLURM}
 ARGUMENTS = """
 import argparse
 parser = argparse.ArgumentParser()

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, findings, found
+from checked import SLURM, each_mistake, findings, found
 
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
 FLAVOR = {
     "backend": {"kind": "modelarts"},
     "resources": {"nodes": 2, "flavor": "modelarts.vm.gpu.8v100"},

@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, findings, found
+from checked import GPUS, RESTARTED, each_mistake, findings, found
 
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
-GPUS: dict[str, Any] = {"backend": SLURM}
-RESTARTED: dict[str, Any] = {**GPUS, "restarts": 3}
 STARTED = """
 import argparse, glob, json, os, sys, torch, torch.distributed as dist, torch.nn as nn
 from contextlib import nullcontext

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, findings, found
+from checked import GPUS, RESTARTED, each_mistake, findings, found
 
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
-GPUS: dict[str, Any] = {"backend": SLURM}
-RESTARTED: dict[str, Any] = {**GPUS, "restarts": 3}
 TO_SPAWN: dict[str, Any] = {**GPUS, "mode": "spawn", "resources": {"nodes": 2}, "hyperparameters": {"gpus": 2}}
 JOINED = """
 import argparse, glob, json, os, time, yaml, torch, torch.distributed as dist, torch.nn as nn

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, findings, found
+from checked import SLURM, each_mistake, findings, found
 
 EIGHT = {"resources": {"nodes": 2, "nproc_per_node": 4}}
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
 BEGIN = """
 import argparse, os, time, numpy as np, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

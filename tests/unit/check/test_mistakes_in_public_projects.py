@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, findings, found
+from checked import GPUS, SLURM, each_mistake, findings, found
 
 from jobsubmit.check.data import check_data
 from jobsubmit.config import BUILT_IN
 from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.spec.loader import load_mapping
 
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
-GPUS: dict[str, Any] = {"backend": SLURM}
 BEGIN = """
 import argparse, os, copy, torch, torch.distributed as dist, torch.multiprocessing as mp
 import torch.nn as nn, numpy as np

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, found
+from checked import GPUS, each_mistake, found
 
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.secrets import check_secrets
 
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
-GPUS: dict[str, Any] = {"backend": SLURM}
 BEGIN = """
 import argparse, os, time, torch, torch.distributed as dist, torch.nn as nn
 from torch.nn.parallel import DistributedDataParallel as DDP

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, findings, found
+from checked import GPUS, each_mistake, findings, found
 
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
-GPUS: dict[str, Any] = {"backend": SLURM}
 JOINED = """
 import argparse, os, numpy as np, torch, torch.distributed as dist, torch.nn as nn
 from torch.nn.parallel import DistributedDataParallel as DDP

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, findings, found
-
-SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
+from checked import SLURM, each_mistake, findings, found
 
 STEP = """
 import argparse, contextlib, os, torch
