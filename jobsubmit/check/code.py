@@ -281,7 +281,7 @@ def _look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     parsed |= _local_ranks(line, facts)
     leftover = None if line.gaps else tuple(line.leftover([word.text for word in words]))
     dead = _never_made(first)
-    for namespaces in dict.fromkeys((line.supposed or line.namespaces, line.namespaces)):
+    for namespaces in dict.fromkeys((line.supposed if line.supposed.names else line.namespaces, line.namespaces)):
         values = replace(blank, arguments=parsed, leftover=leftover, namespaces=namespaces, dead=dead)
         reached = explore(program, values)
         line = find_command_line(program, reached, values)

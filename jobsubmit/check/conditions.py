@@ -48,7 +48,7 @@ def _unfulfilled_by_settings(code: Code) -> Iterator[Finding]:
         return
     parsers = [call for _, call, name in code.reached.calls if name.rpartition(".")[2] in PARSERS]
     given = {spelled(node).rpartition(".")[2] for call in parsers for one in call.args for node in ast.walk(one)}
-    own = replace(code, values=replace(code.values, namespaces=code.values.namespaces | {"self"}))
+    own = replace(code, values=replace(code.values, namespaces=code.values.namespaces.with_self()))
     for module, owner in code.program.of(ast.ClassDef):
         maker = own_method(owner, "__post_init__") if owner.name in given else None
         if maker is not None:

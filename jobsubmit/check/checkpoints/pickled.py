@@ -148,7 +148,7 @@ def _is_whole_model(code: Code, value: ast.expr, module: Module) -> bool:
 
 def _kind(code: Code, value: ast.expr, module: Module) -> str:
     """Return what object a value is; empty for one that is plain, or not known."""
-    if spelled(value) in code.values.namespaces:
+    if code.values.namespaces.hold(value, module):
         return "an argparse.Namespace" if code.line.kind == "argparse" else ""
     if kind := _kind_of_library(code, value, module):
         return kind
@@ -232,7 +232,7 @@ def _is_config_node(code: Code, value: ast.expr) -> bool:
 
 def _holds_path(code: Code, node: ast.expr, module: Module) -> bool:
     """Return whether settings that are saved as a dictionary have a path among them, as parsed or in a dataclass."""
-    if spelled(node) in code.values.namespaces:
+    if code.values.namespaces.hold(node, module):
         return any(option.type.rpartition(".")[2] in _PATHS for option in code.line.options)
     owners = {found for home, part in origins(code, node, module) if (found := _class_of(code, part, home))}
     fields = [field for owner in owners for field in fields_of(owner).values()]

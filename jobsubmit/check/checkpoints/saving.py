@@ -138,7 +138,7 @@ def _depends_on_option(code: Code, node: ast.AST, module: Module) -> bool:
     return any(
         code.values.truth(above.test, module) is None
         and any(
-            spelled(one.value) in code.values.namespaces
+            code.values.namespaces.hold(one.value, module)
             for one in ast.walk(above.test)
             if isinstance(one, ast.Attribute)
         )

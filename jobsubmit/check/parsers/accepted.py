@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
+from jobsubmit.check.program.namespaces import Namespaces
 from jobsubmit.check.program.operations import UNKNOWN, has_gaps
 
 
@@ -129,8 +130,8 @@ class CommandLine:
     parsed_at: str = ""
     gaps: tuple[Gap, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    namespaces: frozenset[str] = frozenset()
-    supposed: frozenset[str] = frozenset()
+    namespaces: Namespaces = field(default_factory=Namespaces)
+    supposed: Namespaces = field(default_factory=Namespaces)
     changed: frozenset[str] = frozenset()
     may_fill_none: bool = False
     may_have_more: bool = False

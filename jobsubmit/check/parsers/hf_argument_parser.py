@@ -10,6 +10,7 @@ from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.parsers.training_arguments import KNOWN_CLASSES
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.namespaces import Namespaces
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
@@ -53,7 +54,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     is_partial = any(known in _names(classes, program, module) for known in KNOWN_CLASSES)
     line = CommandLine("HfArgumentParser", tuple(options), is_strict, place[0].where(place[1]), tuple(gaps))
     kept = frozenset(name for home, parse in parses for name in _kept(parse, home))
-    return replace(line, may_have_more=is_partial, namespaces=kept)
+    return replace(line, may_have_more=is_partial, namespaces=Namespaces(kept))
 
 
 def _kept(parse: ast.Call, module: Module) -> Iterator[str]:

@@ -36,10 +36,10 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
             return UNKNOWN
     if node.attr == "requires_grad":
         return True
-    if spelled(node.value) not in values.namespaces and _may_be_set(values, node.attr):
+    if not values.namespaces.hold(node.value, module) and _may_be_set(values, node.attr):
         return UNKNOWN
     if node.attr == "__dict__":
-        return arguments_as_mapping(values, node.value)
+        return arguments_as_mapping(values, node.value, module)
     name = values.program.name_of(node, module)
     if name == "sys.argv":
         return ["", *values.facts.argv]
@@ -47,11 +47,11 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
         return values.facts.torch_version
     if node.attr in values.program.attribute_stores and not _is_entry(values, node, module):
         return _stored(values, node, module)
-    if spelled(node.value) in values.namespaces:
+    if values.namespaces.hold(node.value, module):
         return values.arguments.get(node.attr, UNKNOWN)
     owner = values.of(node.value, module)
     if isinstance(node.value, ast.Call) and owner is UNKNOWN:
-        owner = arguments_as_mapping(values, node.value)  # parser.parse_args().lr
+        owner = arguments_as_mapping(values, node.value, module)  # parser.parse_args().lr
     if isinstance(owner, PurePosixPath):
         return {"parent": owner.parent, "name": owner.name, "stem": owner.stem}.get(node.attr, UNKNOWN)
     if isinstance(owner, dict):
@@ -64,7 +64,8 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
 def _is_surely_found(values: Values, node: ast.Attribute, module: Module) -> bool:
     """Return whether an attribute is one of the arguments, a module or the settings of yacs."""
     is_setting = values.has_settings and yacs.key_of(node)
-    is_argument = spelled(node.value) in values.namespaces or arguments_as_mapping(values, node.value) is not UNKNOWN
+    is_argument = values.namespaces.hold(node.value, module)
+    is_argument = is_argument or arguments_as_mapping(values, node.value, module) is not UNKNOWN
     return bool(is_setting) or is_argument or _is_of_module(values, node, module)
 
 
@@ -83,7 +84,9 @@ def _is_set_at_once(values: Values, node: ast.Attribute, module: Module) -> bool
 def _is_entry(values: Values, node: ast.Attribute, module: Module) -> bool:
     """Return whether an attribute is an entry of a mapping, which only the fields of other objects are named like."""
     places = values.program.attribute_stores.get(node.attr, ())
-    if spelled(node.value) in ("self", *values.namespaces) or any(spelled(one.value) != "self" for _, one in places):
+    if spelled(node.value) == "self" or values.namespaces.hold(node.value, module):
+        return False
+    if any(spelled(one.value) != "self" for _, one in places):
         return False
     owner = values.of(node.value, module)
     return isinstance(owner, dict) and node.attr in owner
@@ -125,7 +128,7 @@ def _field_of_mapping(values: Values, node: ast.Attribute, module: Module) -> An
 
 def _stored(values: Values, node: ast.Attribute, module: Module) -> Any:
     """Return the value of an attribute that is set in one place that counts, where it is used."""
-    is_argument = spelled(node.value) in values.namespaces
+    is_argument = values.namespaces.hold(node.value, module)
     before = values.arguments.get(node.attr, UNKNOWN) if is_argument else UNKNOWN
     all_places = list(_places_of(values, node, module))
     if values.has_settings and any(yacs.is_default(place, home) for home, place in all_places):
@@ -201,7 +204,7 @@ def _is_given_to(values: Values, function: Function | None, home: Module, node: 
 def _places_of(values: Values, node: ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.Attribute]]:
     """Yield the places that set an attribute of what seems to be the same object; all where that is not clear."""
     places = values.program.attribute_stores[node.attr]
-    if spelled(node.value) in values.namespaces:
+    if values.namespaces.hold(node.value, module):
         yield from (pair for pair in places if spelled(pair[1].value) != "self" or _is_of_dataclass(*pair))
         return
     owner = class_around(node, module) if spelled(node.value) == "self" else None

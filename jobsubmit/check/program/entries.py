@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.program import is_set_by_name
 from jobsubmit.check.program.variables import assigned_to, is_executed, position
 
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
 
 _MOST_CHANGES = 20
-_MOST_PASSES = 50
+_MOST_PASSES = 200
 
 
 def with_entries(values: Values, found: Any, name: str, use: ast.AST | None, module: Module) -> Any:
@@ -53,37 +55,65 @@ def _copied(found: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _each_pass(values: Values, node: ast.AST, module: Module) -> Iterator[tuple[Values, bool | None]]:
-    """Yield the values in each pass of a loop over a mapping, or outside of one, with whether a change is made then."""
+    """Yield the values in each pass of the loops around a node, where these are known, with whether it is executed."""
     scope = module.scope_of(node)
-    loop = next((above for above in module.above(node) if isinstance(above, ast.For) or above is scope), None)
-    pairs = _pairs(values, loop, module) if isinstance(loop, ast.For) else None
-    if pairs is None:
+    around = list(itertools.takewhile(lambda one: one is not scope, module.above(node)))
+    loops = [one for one in reversed(around) if isinstance(one, ast.For)]
+    passes = _passes(values, loops, module)
+    if not loops or passes is None:
         yield values, is_executed(node, scope, module, values.truth)
         return
-    for pair in pairs:
-        bound = replace(values, bound={**values.bound, **{name: ast.Constant(value) for name, value in pair}})
-        yield bound, is_executed(node, loop, module, bound.truth) if loop is not None else None
+    for one in passes:
+        yield one, is_executed(node, loops[-1], module, one.truth)
+
+
+def _passes(values: Values, loops: Sequence[ast.For], module: Module) -> list[Values] | None:
+    """Return the values in each pass of loops inside each other; None where one goes through what is not known."""
+    passes = [values]
+    for loop in loops:
+        inner: list[Values] = []
+        for outer in passes:
+            pairs = _pairs(outer, loop, module)
+            if pairs is None or len(inner) + len(pairs) > _MOST_PASSES:
+                return None
+            bound = ({**outer.bound, **{name: ast.Constant(value) for name, value in pair}} for pair in pairs)
+            inner += [replace(outer, bound=one) for one in bound]
+        passes = inner
+    return passes
 
 
 def _pairs(values: Values, loop: ast.For, module: Module) -> list[list[tuple[str, Any]]] | None:
-    """Return the variables of a loop over `mapping.items()` or `sys.argv[1:]` in each pass, where they are known."""
+    """Return the variables of a loop in each pass, where they are known.
+
+    It is one over a mapping or its items, over words such as `sys.argv[1:]`, or over two lists together.
+    """
     match loop:
-        case ast.For(target=ast.Name(id=name), iter=ast.Subscript() as items):
+        case ast.For(target=ast.Name(id=name), iter=items):
             words = values.of(items, module)
-            if isinstance(words, list) and len(words) <= _MOST_PASSES:
-                return [[(name, word)] for word in words]
+            return [[(name, word)] for word in words] if isinstance(words, (list, dict)) else None
         case ast.For(
             target=ast.Tuple(elts=[ast.Name(id=key), ast.Name(id=value)]),
             iter=ast.Call(func=ast.Attribute(attr="items", value=mapping)),
         ):
-            items = values.of(mapping, module)
-            if isinstance(items, dict) and len(items) <= _MOST_PASSES:
-                return [[(key, one), (value, other)] for one, other in items.items()]
+            entries = values.of(mapping, module)
+            return (
+                [[(key, one), (value, other)] for one, other in entries.items()] if isinstance(entries, dict) else None
+            )
+        case ast.For(
+            target=ast.Tuple(elts=[ast.Name(id=key), ast.Name(id=value)]),
+            iter=ast.Call(func=ast.Name(id="zip"), args=[left, right]),
+        ):
+            both = [values.of(one, module) for one in (left, right)]
+            if all(isinstance(one, list) for one in both):
+                return [[(key, one), (value, other)] for one, other in zip(*both, strict=False)]
     return None
 
 
 def _keys_of(values: Values, node: ast.AST, module: Module) -> list[Any] | None:
     """Return the keys that lead to the entry which a node changes; None where they are not known."""
+    if is_set_by_name(node):
+        key = values.of(node.args[1], module)
+        return [key] if isinstance(key, str) else None
     if isinstance(node, ast.Call):
         node = node.func.value if isinstance(node.func, ast.Attribute) else node  # a list in it is added to
     elif isinstance(node, ast.AugAssign):
@@ -128,6 +158,8 @@ def _is_of_other_variable(node: ast.AST, name: str, home: Module, use: ast.AST |
 
 def _set_to(values: Values, node: ast.AST, module: Module) -> Any:
     """Return what an entry is set to by an assignment; UNKNOWN for any other change."""
+    if is_set_by_name(node):
+        return values.of(node.args[2], module)
     is_target = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
     value = assigned_to(node, module) if isinstance(node, ast.Subscript) and is_target else None
     return UNKNOWN if value is None else values.of(value, module)

@@ -49,6 +49,8 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         return PATH_FUNCTIONS[name](*(values.required(item, module) for item in node.args))
     if name in ("os.path.exists", "os.path.isfile", "os.path.isdir"):
         return False if node.args and values.of(node.args[0], module) == "" else UNKNOWN
+    if name in ("copy.deepcopy", "copy.copy") and len(node.args) == 1:
+        return values.of(node.args[0], module)
     if name == "tempfile.gettempdir":
         return "/tmp"  # noqa: S108 - it is what the function returns on the nodes
     if name in OPENERS:
@@ -67,10 +69,10 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         return list(range(*bounds)) if is_short else UNKNOWN
     if name == "min" and _has_no_less_than_0(values, node, module):
         return 0
-    if name == "hasattr" and len(node.args) > 1 and spelled(node.args[0]) in values.namespaces:
+    if name == "hasattr" and len(node.args) > 1 and values.namespaces.hold(node.args[0], module):
         return True if values.of(node.args[1], module) in values.arguments else UNKNOWN
     if name == "vars" and len(node.args) == 1:
-        return arguments_as_mapping(values, node.args[0])
+        return arguments_as_mapping(values, node.args[0], module)
     if name == "isinstance" and len(node.args) > 1:
         return is_instance(values.required(node.args[0], module), node.args[1])
     if name in CONVERT and not node.keywords:
@@ -89,10 +91,10 @@ def _read_by_lines(values: Values, node: ast.expr, module: Module) -> OpenFile |
     return None
 
 
-def arguments_as_mapping(values: Values, node: ast.expr) -> Any:
+def arguments_as_mapping(values: Values, node: ast.expr, module: Module) -> Any:
     """Return the parsed arguments by name, if an expression is them; what the program sets later is not known."""
     is_parsed = isinstance(node, ast.Call) and spelled(node.func).rpartition(".")[2] in _PARSES
-    is_kept = spelled(node) in values.namespaces
+    is_kept = values.namespaces.hold(node, module)
     may_have_defaults = is_parsed and "set_defaults" in values.program.attribute_loads
     if not (is_parsed or is_kept) or may_have_defaults:
         return UNKNOWN

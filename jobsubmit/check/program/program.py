@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from jobsubmit.check.program.configurator import configurator_of
 from jobsubmit.check.program.module import (
@@ -26,6 +26,7 @@ from jobsubmit.check.program.module import (
 )
 
 _LONGEST_CHAIN = 20
+_OF_SETATTR = 3  # arguments
 _MOST_ABSTRACT = 2  # statements of a method that does nothing: its description, and the error
 MOST_CONFIGURATIONS, LONGEST_CONFIGURATION = 500, 64 << 10
 _CONFIGURATION = re.compile(r"conf|cfg|arg|param|option|setting", re.IGNORECASE)
@@ -161,6 +162,8 @@ class Program:
             target: ast.AST | None = None
             if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
                 target = node.value
+            elif is_set_by_name(node):
+                target = node.args[0]
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 target = None if _only_reads(node, node.func, module) else node.func.value
             elif isinstance(node, ast.AugAssign):
@@ -364,6 +367,16 @@ class Program:
             for name in (*module.aliases.values(), *module.stars)
             for package in packages
         )
+
+
+def is_set_by_name(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Return whether a node is `setattr(object, name, value)`."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "setattr"
+        and len(node.args) == _OF_SETATTR
+    )
 
 
 def _is_abstract(method: Function) -> bool:

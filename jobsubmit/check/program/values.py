@@ -17,6 +17,7 @@ from jobsubmit.check.program.hydra import Composed
 from jobsubmit.check.program.library_calls import value_of_call
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, is_of_self, spelled
 from jobsubmit.check.program.names import value_of_name
+from jobsubmit.check.program.namespaces import Namespaces
 from jobsubmit.check.program.operations import (
     COMPARE,
     UNKNOWN,
@@ -36,7 +37,7 @@ _MOST_OPEN = 60  # expressions that wait for each other's values
 
 @dataclass(frozen=True)
 class Values:
-    """Evaluate expressions; `arguments` are parsed ones, held by variables of these `namespaces`.
+    """Evaluate expressions; `arguments` are parsed ones, held by the variables of `namespaces`.
 
     `bound` are variables of a loop, in one pass of it; `dead` are calls that are never reached. `given` are the values
     of the parameters of functions that are being evaluated, and `has_group` says that these have a process group. If it
@@ -49,7 +50,7 @@ class Values:
     program: Program
     facts: Facts
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    namespaces: frozenset[str] = frozenset()
+    namespaces: Namespaces = field(default_factory=Namespaces)
     bound: Mapping[str, ast.expr] = field(default_factory=dict)
     dead: frozenset[ast.Call] = frozenset()
     given: Mapping[tuple[Function, str], Any] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from jobsubmit.check.program.module import EXITS, FUNCTIONS, Function, Module, s
 from jobsubmit.check.program.program import Program
 
 Truth: TypeAlias = Callable[[ast.AST, Module], bool | None]
+Variable: TypeAlias = tuple[ast.AST, str]  # the function, or the module's tree, that has it, and its name
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _MOST_PLACES = 20
@@ -24,6 +25,14 @@ class UnclearError(Exception):
 def parameters(function: Function) -> frozenset[str]:
     """Return the names of a function's parameters."""
     return frozenset(node.arg for node in ast.iter_child_nodes(function.args) if isinstance(node, ast.arg))
+
+
+def variable_of(node: ast.Name, module: Module) -> Variable:
+    """Return the variable that a name means: of the innermost function that has one, or else of the module."""
+    for scope in module.above(node):
+        if isinstance(scope, FUNCTIONS) and (node.id in parameters(scope) or (scope, node.id) in module.own_stores):
+            return scope, node.id
+    return module.tree, node.id
 
 
 def is_load(node: ast.AST, name: str) -> TypeGuard[ast.Name]:

@@ -8,6 +8,7 @@ import pytest
 
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.program.facts import Facts
+from jobsubmit.check.program.namespaces import Namespaces
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.reading import load_program
 from jobsubmit.check.program.values import Values
@@ -225,7 +226,7 @@ def test_an_argument_that_the_program_replaces_has_its_new_value(tmp_path: Path)
         "args = parse()\nshow(args.batch)\nargs.batch = args.batch // int(os.environ['WORLD_SIZE'])\nshow(args.batch)\n"
         "args.rank = int(os.environ['RANK'])\ndef go(args):\n    show(args.rank)\ngo(args)\n"
     )
-    given = {"arguments": {"batch": 64}, "namespaces": frozenset({"args"})}
+    given = {"arguments": {"batch": 64}, "namespaces": Namespaces(frozenset({"args"}))}
     assert shown(tmp_path, text, **given) == [64, 4, RANKS]
 
 

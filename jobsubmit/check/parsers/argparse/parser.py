@@ -8,12 +8,8 @@ from dataclasses import replace
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse.gaps import gaps
-from jobsubmit.check.parsers.argparse.namespaces import (
-    fields_set_by_name,
-    fills_those_not_given,
-    namespaces,
-    supposed_namespaces,
-)
+from jobsubmit.check.parsers.argparse.indirect import fields_set_by_name, fills_those_not_given
+from jobsubmit.check.parsers.argparse.namespaces import namespaces, supposed_namespaces
 from jobsubmit.check.parsers.argparse.options import options
 from jobsubmit.check.parsers.argparse.search import LENIENT, STRICT, Search
 from jobsubmit.check.parsers.argparse.subcommands import find_commands
