@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from contextlib import suppress
 
@@ -22,6 +23,8 @@ _TRACEBACK = "Traceback (most recent call last)"
 _OWN_FRAME = 'File "%s/' % os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _CODE_OF_FRAME = "    "
 _COMPILED_MODULES = "Extension modules: "
+_COMPILED_FRAME = re.compile(r"frame #\d+: ")
+_LABEL = re.compile(r"\[rank\d+\]: ")  # that torch writes before the lines of a traceback
 _SHORT_SECONDS = 0.05
 _WORDS = 400  # that are looked through for what they mean
 
@@ -50,23 +53,24 @@ def report_failure(job: Job, first: ProcessFailure) -> Failure:
 
 
 def without_own_frames(lines: list[str]) -> list[str]:
-    """Return lines without the frames of jobsubmit in tracebacks, and without Python's list of compiled modules."""
+    """Return lines without frames of jobsubmit, and without those of compiled code and Python's list of its modules."""
     kept: list[str] = []
     is_frame = False
     for line in lines:
         if is_frame and line.startswith(_CODE_OF_FRAME):
             continue
         is_frame = line.lstrip().startswith(_OWN_FRAME)
-        if not is_frame and not line.startswith(_COMPILED_MODULES):
+        if not (is_frame or line.startswith(_COMPILED_MODULES) or _COMPILED_FRAME.match(line)):
             kept.append(line)
     return kept
 
 
 def choose_lines(words: list[str]) -> list[str]:
     """Return the last lines, and before them the beginning of an exception whose message is longer than that."""
-    starts = [index for index, line in enumerate(words) if line.startswith(_TRACEBACK)]
-    after = range(starts[-1] + 1, len(words)) if starts else range(0)
-    begins = next((index for index in after if words[index][:1].strip()), len(words))
+    plain = [_LABEL.sub("", line, count=1) for line in words]
+    starts = [index for index, line in enumerate(plain) if line.startswith(_TRACEBACK)]
+    after = range(starts[-1] + 1, len(plain)) if starts else range(0)
+    begins = next((index for index in after if plain[index][:1].strip()), len(plain))
     if begins >= len(words) - LINES:
         return words[-LINES:]
     head = words[max(begins - _PLACE, 0) : begins + _BEGINNING]

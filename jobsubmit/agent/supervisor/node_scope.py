@@ -106,7 +106,7 @@ class AllNodes(_Scope):
 
     def notes(self) -> list[str]:
         """Return a note if the job gets no GPUs because it needs more than this machine has."""
-        if not self.found_gpus or self.gpus[0]:
+        if not self.found_gpus or self.gpus[0] or self.request["env"].get("CUDA_VISIBLE_DEVICES"):
             return []
         wanted = len(self.nodes) * (self.request["nproc_per_node"] or 1)
         return ["the job runs on the CPU: it needs %d GPUs, and this machine has %d" % (wanted, len(self.found_gpus))]

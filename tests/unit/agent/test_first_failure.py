@@ -312,6 +312,20 @@ def test_the_beginning_of_a_long_exception_is_quoted() -> None:
     assert choose_lines(error) == error[-LINES:]
 
 
+def test_an_exception_before_a_crash_in_compiled_code_is_quoted() -> None:
+    said = ["Traceback (most recent call last):", '  File "code/train.py", line 40, in main', "    loss.item()"]
+    error = ["torch.AcceleratorError: CUDA error: misaligned address", "CUDA kernel errors might be reported later"]
+    crash = [
+        f"frame #{n}: c10d::ProcessGroupNCCL::Watchdog::run() + 0x157 (0x7f in libtorch_cuda.so)" for n in range(9)
+    ]
+    after = ["terminate called after throwing an instance of 'c10::DistBackendError'"] + [
+        f"  what {n}" for n in range(30)
+    ]
+    lines = without_own_frames([f"[rank0]: {line}" for line in (*said, *error)] + crash + after)
+    assert not any("frame #" in line for line in lines)
+    assert f"[rank0]: {error[0]}" in choose_lines(lines)
+
+
 def test_frames_of_our_own_are_not_shown() -> None:
     ours = f'  File "{Path(events.__file__).parent}/rank_reporter.py", line 297, in dying'
     lines = [

@@ -6,6 +6,17 @@ from jobsubmit.backends.shared.known_failures.known_failure import KnownFailure
 
 ROWS = (
     KnownFailure(
+        r"Ranks? ([\d, ]+) failed to pass monitoredBarrier",
+        "rank {0} did not come to monitored_barrier in time",
+        "see what that rank did then: `jobsubmit logs JOB --rank RANK`",
+    ),
+    KnownFailure(
+        r"Global rank (\d+) is not part of group",
+        "a collective names rank {0}, which is not in its group",
+        "src and dst are ranks of the whole job: name one of the group, such as dist.get_global_rank(group, 0), or "
+        "pass group_src=0",
+    ),
+    KnownFailure(
         r"op\.preamble\.length <= op\.nbytes|Detected mismatch between collectives on ranks",
         "the ranks do not call the same collectives, or exchange tensors of different sizes",
         "call the same ones on every rank, in the same order and with the same shapes: look for a call inside a "

@@ -71,6 +71,30 @@ ROWS = (
         "for another CUDA version are common causes",
     ),
     KnownFailure(
+        r"CUDA error: (misaligned address|operation not supported on global/shared address space"
+        r"|invalid program counter|unspecified launch failure|warp illegal \w+|an illegal instruction was encountered)",
+        "a GPU kernel failed: {0}",
+        'the stack can be wrong; it is right with env: {CUDA_LAUNCH_BLOCKING: "1"}. Look for a custom kernel (CUDA, '
+        "Triton) that computes a wrong address, or a package built for another CUDA version",
+    ),
+    KnownFailure(
+        r"cudaErrorStreamCapture\w+|operation (?:not permitted when stream is capturing|failed due to a previous error "
+        r"during capture)",
+        "an operation inside the capture of a CUDA graph is not permitted there",
+        "between capture begin and end, do not wait for the GPU (.item(), .cpu(), print of a tensor, synchronize) and "
+        "do not use other streams; run some steps before the capture on a side stream",
+    ),
+    KnownFailure(
+        r"accessing tensor output of CUDAGraphs that has been overwritten",
+        'a result of a model compiled with mode="reduce-overhead" was used after the next run had overwritten it',
+        "clone the result, or call torch.compiler.cudagraph_mark_step_begin() before each run",
+    ),
+    KnownFailure(
+        r"OutOfResources: out of resource: ([\w ]+), Required: (\d+), Hardware limit: (\d+)",
+        "a Triton kernel needs more {0} than this GPU has: {1} of {2}",
+        "use smaller blocks or fewer stages (num_stages)",
+    ),
+    KnownFailure(
         r"uncorrectable ECC error|fallen off the bus",
         "a GPU of the node is faulty",
         "submit the job again without this node, and tell whoever runs the machines",
@@ -118,6 +142,27 @@ ROWS = (
         r"cannot pin '",
         "DataLoader with pin_memory got tensors that are already on the GPU",
         "leave pin_memory out, or keep the tensors of the Dataset on the CPU",
+    ),
+    KnownFailure(
+        r"RuntimeError: No available kernel",
+        "no implementation of scaled_dot_product_attention that the code permits can run with these tensors",
+        "use bfloat16 or float16 for FlashAttention, or permit another one: sdpa_kernel([FLASH_ATTENTION, MATH]). The "
+        "warnings above say why each was refused",
+    ),
+    KnownFailure(
+        r"Expected attn_mask dtype to be bool or float .* attn_mask\.dtype: ([\w ]+?) and",
+        "the attention mask is of type {0}, and bool or the type of the query is needed",
+        "convert it: attention_mask.bool()",
+    ),
+    KnownFailure(
+        r"unsupported ScalarType BFloat16",
+        "a tensor in bfloat16 was converted to NumPy, which has no such type",
+        "call tensor.float().cpu().numpy()",
+    ),
+    KnownFailure(
+        r"(\w+) does not have a deterministic implementation",
+        "{0} has no deterministic implementation, and the code demands one",
+        "call torch.use_deterministic_algorithms(True, warn_only=True), or replace the operation",
     ),
     KnownFailure(
         r"FlashAttention (?:only supports|forward only supports|is only supported)|only support fp16 and bf16",

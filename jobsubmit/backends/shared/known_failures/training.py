@@ -11,6 +11,18 @@ ROWS = (
         "pass weights_only=False if you trust the file, or save only the state dict",
     ),
     KnownFailure(
+        r"(?:_open_zipfile_reader|PyTorchFileReader)[\s\S]*OSError: \[Errno 22\] Invalid argument",
+        "a file that torch.load reads is not complete",
+        "an earlier job may have ended while it wrote: load an older checkpoint, and write under a temporary name, "
+        "then os.replace() it",
+    ),
+    KnownFailure(
+        r"RuntimeError: Missing key in checkpoint state_dict: (\S+)\.",
+        "the distributed checkpoint has no entry {0}",
+        "load what it has: DefaultLoadPlanner(allow_partial_load=True); or build the model as it was when the "
+        "checkpoint was saved",
+    ),
+    KnownFailure(
         r"Attempting to deserialize object on (?:a )?CUDA device",
         "the checkpoint was saved from a GPU that this process does not have",
         'pass map_location="cpu" to torch.load',
@@ -76,6 +88,28 @@ ROWS = (
         "GradScaler",
     ),
     KnownFailure(
+        r"are unsafe to autocast",
+        "binary_cross_entropy was called under torch.autocast, where float16 would overflow",
+        "return logits from the model, and use BCEWithLogitsLoss",
+    ),
+    KnownFailure(
+        r"Function '(\w+)' returned nan values",
+        "the gradient of an operation is not a number: {0}",
+        "the first stack of the log shows the operation: a square root or a norm of 0, a logarithm of 0 or a division "
+        "by 0 needs a small number added",
+    ),
+    KnownFailure(
+        r"view size is not compatible with input tensor's size and stride",
+        "view() got a tensor whose values are not in one block of memory, as after transpose() or in channels_last",
+        "use reshape(), or call contiguous() before",
+    ),
+    KnownFailure(
+        r"Tried to step (\d+) times\. The specified number of total steps is (\d+)",
+        "the scheduler was made for {1} steps, and the training takes more",
+        "compute total_steps from the length of the loader of this job, and the accumulation of gradients; after a "
+        "resume, a scheduler keeps the number of the earlier job",
+    ),
+    KnownFailure(
         r"No inf checks were recorded for this optimizer",
         "GradScaler found no gradients of the parameters of this optimizer",
         "make the optimizer from the parameters of the model that is trained, and call "
@@ -101,6 +135,28 @@ ROWS = (
         r"Expected more than 1 value per channel when training",
         "a batch had a single sample, which batch normalisation cannot use",
         "pass drop_last=True to the DataLoader of the training",
+    ),
+    KnownFailure(
+        r"Trying to resize storage that is not resizable",
+        "the samples of a batch have different sizes",
+        "bring them to one size in the Dataset (also the number of channels: image.convert('RGB')), or pass a "
+        "collate_fn to DataLoader",
+    ),
+    KnownFailure(
+        r"image file is truncated|cannot identify image file|Unrecognized data stream contents",
+        "an image is damaged, or is none",
+        "the stack does not show which: catch OSError in the Dataset and print the path; copy the file again",
+    ),
+    KnownFailure(
+        r"DataLoader timed out after (\S+) seconds",
+        "the workers of a DataLoader gave no batch for {0} s, which is its timeout",
+        "look for slow storage or for a worker that waits for a lock; raise timeout, or use more workers",
+    ),
+    KnownFailure(
+        r"ZeroDivisionError",
+        "a division by zero",
+        "often the number of batches is 0 on this rank: compare the size of the data with batch size and processes, "
+        "and look for drop_last=True with few samples",
     ),
     KnownFailure(
         r"stack expects each tensor to be equal size",
