@@ -94,12 +94,13 @@ class ImportSearch:
         )
 
     def _is_before_imports(self, node: ast.AST, module: Module) -> bool:
-        """Return whether a use of sys.path may come before imports at the top: not in a function that `main` calls."""
+        """Return whether a use of sys.path may come before imports at the top: not in methods, or what `main` calls."""
         function = module.function_of(node)
-        if function is None or module.definitions.get(function.name) is not function:
+        is_method = function is not None and isinstance(module.parents.get(function), ast.ClassDef)
+        if function is None or not (is_method or module.definitions.get(function.name) is function):
             return True
         calls = self.program.calls_to(function, module)
-        return not calls or any(_is_at_import(call, home) for home, call in calls)
+        return not (calls or is_method) or any(_is_at_import(call, home) for home, call in calls)
 
     def _is_among_ours(self, node: ast.AST, module: Module) -> bool:
         """Return whether a use of sys.path adds a folder that is uploaded, by its name, or only looks into it."""

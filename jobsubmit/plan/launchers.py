@@ -1,6 +1,7 @@
 """Command lines of launchers → how many nodes and processes they start, and of what program.
 
-The options are those of torch.distributed.run, accelerate launch, deepspeed, srun and mpirun (each one's --help).
+The options are those of torch.distributed.run, accelerate launch, deepspeed, fabric run, srun and mpirun (the --help of
+each).
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ _MPI_TWO = ("mca", "genv", "gmca")
 _SHORT = {"m": "module", "r": "redirects", "t": "tee"}
 _SRUN_SHORT = {"N": "nodes", "n": "ntasks", "c": "cpus_per_task", "p": "partition", "J": "job_name", "G": "gpus"}
 _MPI_SHORT = {"n": "np", "c": "np", "host": "H", "npernode": "per_node", "ppn": "per_node", "N": "per_node"}
+_FABRIC_OWN = ("devices", "num_nodes", "node_rank", "main_address", "main_port")
 _ACCELERATE_OWN = ("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port")
 # What accelerate's launcher hands to its processes by variables (accelerate.utils.launch).
 _ACCELERATE_ENV: Mapping[str, str] = {
@@ -94,6 +96,8 @@ def parse_launch(words: Sequence[str]) -> Launch:
     name = rest[0].rpartition("/")[2] if rest else ""
     if name == "accelerate" and rest[1:2] == ["launch"]:
         return _accelerate(rest[2:])
+    if name in ("fabric", "lightning") and rest[1:2] == ["run"]:
+        return _fabric(rest[3:] if rest[2:3] == ["model"] else rest[2:])
     if _PYTHON.fullmatch(name):
         return _python(rest)
     parse = {"torchrun": _torchrun, "deepspeed": _deepspeed, "ds": _deepspeed, "srun": _srun}.get(name)
@@ -175,6 +179,16 @@ def _deepspeed(words: list[str]) -> Launch:
     is_module = bool(options.pop("module", False))
     nproc = _count(gpus, 0) or None
     return Launch("deepspeed", tuple(program), is_module, _count(options.get("num_nodes"), 1), nproc, options)
+
+
+def _fabric(words: list[str]) -> Launch:
+    """Return what Lightning Fabric's launcher starts; source: `fabric run --help`, `lightning run model` before 2.4."""
+    options, own, program = _options(words, (), {}, keep=_FABRIC_OWN)
+    devices = str(options.get("devices", "1"))
+    nproc = len(devices.split(",")) if "," in devices else _count(devices, 0) or None
+    return Launch(
+        "fabric", tuple(program), False, _count(options.get("num_nodes"), 1), nproc, options, own_words=tuple(own)
+    )
 
 
 def _srun(words: list[str]) -> Launch:

@@ -20,12 +20,12 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _UNDERSTOOD = (
     *("nnodes", "nproc_per_node", "use_env", "standalone", "rdzv_backend", "max_restarts", "no_python"),
-    *("num_machines", "num_processes", "num_nodes", "num_gpus", "num_accelerators", "multi_gpu"),
+    *("num_machines", "num_processes", "num_nodes", "num_gpus", "num_accelerators", "multi_gpu", "devices"),
     *("nodes", "ntasks", "ntasks_per_node", "np", "H", "per_node", "x"),
 )
 _NOT_NEEDED = (
-    *("node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "local_addr"),
-    *("machine_rank", "main_process_ip", "main_process_port", "hostfile", "no_ssh", "same_network"),
+    *("node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "local_addr", "no_ssh"),
+    *("machine_rank", "main_process_ip", "main_process_port", "main_address", "main_port", "hostfile", "same_network"),
 )
 _TORCHRUN = (
     'exec python -m torch.distributed.run --nnodes="$NNODES" --node_rank="$NODE_RANK" '
@@ -114,7 +114,11 @@ def _parse(text: str) -> tuple[dict[str, str], Launch]:
     is_file = launch.program[0].endswith(".py") or launch.is_module
     if not re.fullmatch(r"\d+(?::\d+)?", str(launch.nodes)):
         raise UsageError(f"--nnodes={launch.nodes}: must be a number", "write the number in place of the variable")
-    if launch.launcher in ("torchrun", "launch", "accelerate", "deepspeed") and not is_file and not _no_python(launch):
+    if (
+        launch.launcher in ("torchrun", "launch", "accelerate", "deepspeed", "fabric")
+        and not is_file
+        and not _no_python(launch)
+    ):
         raise UsageError(f"the command: {launch.program[0]} is not a Python file that the launcher can start", _HINT)
     return env, launch
 
@@ -141,7 +145,7 @@ def _environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def _in_a_mode(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     """Return the modes that start a file as the command does."""
-    if launch.is_module or _no_python(launch) or not launch.program[0].endswith(".py"):
+    if launch.is_module or launch.launcher == "fabric" or _no_python(launch) or not launch.program[0].endswith(".py"):
         return []
     if any(launch.options.get(name) for name in _BY_LAUNCHER_ALONE):
         return []
@@ -222,6 +226,12 @@ def _by_command(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
             '--machine_rank "$NODE_RANK" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" "$@"'
         )
         command = ["bash", "-c", text, "accelerate", *launch.own_words, *module, program]
+    elif launch.launcher == "fabric":
+        text = (
+            'exec fabric run --devices "$NPROC_PER_NODE" --num_nodes "$NNODES" --node_rank "$NODE_RANK" '
+            '--main_address "$MASTER_ADDR" --main_port "$MASTER_PORT" "$@"'
+        )
+        command = ["bash", "-c", text, "fabric", *launch.own_words, program]
     elif launch.launcher in _TASKS:
         ranks = " ".join(f"{name}=${source}" for name, source in _TASKS[launch.launcher].items())
         text = f'{_TORCHRUN} --no-python bash -c \'{ranks} exec "$0" "$@"\' "$0" "$@"'

@@ -27,6 +27,7 @@ _DEEPEST = 3
 _LOCAL_RANK = re.compile(r"local_rank|LOCAL_RANK")
 _RANK_OF_ALL = re.compile(r"\bRANK\b|\brank\b|get_rank|global_rank")
 LOCAL_FOLDERS = ("/tmp", "/dev/shm", "/scratch", "/local", "/raid", "/mnt/local")  # noqa: S108 - a user's
+_AVERAGE = re.compile(r"(?:^|[._])ema(?:[._]|$)")
 _LOADS = re.compile(r"load|resume|restore|restart")
 _POSITION = re.compile(r"epoch|step|iter")
 _SHARES = re.compile(r"set_model_state_dict|set_state_dict|sync_params|broadcast_\w*(?:state|param|buffer|model)")
@@ -261,10 +262,11 @@ def _entered(code: Code, body: list[ast.stmt], module: Module, depth: int = 0) -
 
 
 def _loaded(statement: ast.stmt) -> Iterator[ast.expr]:
-    """Yield what a statement loads a state into."""
+    """Yield what a statement loads a state into, but for averaged weights, which only rank 0 may need."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict":
-            yield node.func.value
+            if not _AVERAGE.search(spelled(node.func.value)):
+                yield node.func.value
 
 
 def _is_inside(code: Code, loaded: ast.expr, module: Module) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, returned_values, spelled
 from jobsubmit.check.program.variables import assigned_to
 
 if TYPE_CHECKING:
@@ -34,7 +34,27 @@ def name_looked_up(values: Values, called: ast.expr, module: Module) -> str:
             return _name_in_module(values, owner, key, module)
         case ast.Subscript(value=ast.Name() | ast.Attribute() as mapping, slice=key):
             return _name_in_mapping(values, mapping, key, module)
+        case ast.Call(args=[text, *_]) if _imports_by_text(values, held, module):
+            whole = values.of(text, module)
+            return whole if isinstance(whole, str) and values.program.definition(whole) is not None else ""
     return ""
+
+
+def _imports_by_text(values: Values, call: ast.Call, module: Module) -> bool:
+    """Return whether a call is one of a function that returns what a text names: `get_obj_from_str("nets.unet.UNet")`.
+
+    It imports the module by all but the last part of its first parameter.
+    """
+    found = values.program.definition(values.program.name_of(call.func, module))
+    if found is None or not isinstance(found[1], ast.FunctionDef) or not found[1].args.args:
+        return False
+    texts = [ast.unparse(one) for one in returned_values(found[1])]
+    inner = [node for node in ast.walk(found[1]) if isinstance(node, ast.Call)]
+    splits = [one for one in inner if getattr(one.func, "attr", "") in ("rsplit", "rpartition")]
+    owners = [one.func.value for one in splits if isinstance(one.func, ast.Attribute)]
+    is_split = any(isinstance(one, ast.Name) and one.id == found[1].args.args[0].arg for one in owners)
+    is_imported = any(spelled(one.func).endswith("import_module") for one in inner)
+    return is_split and is_imported and bool(texts) and all(text.startswith("getattr(") for text in texts)
 
 
 def _name_in_module(values: Values, owner: ast.expr, key: ast.expr, module: Module) -> str:

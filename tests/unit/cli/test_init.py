@@ -157,6 +157,11 @@ def test_a_number_of_nodes_that_is_a_variable_is_refused() -> None:
             "--num_processes",
         ),
         ("srun -N 2 -n 4 ./program --a", ["./program", "--a"], "SLURM_PROCID=$RANK"),
+        (
+            "fabric run --devices 4 --num_nodes 2 --strategy ddp t.py --a 1",
+            ["--strategy", "ddp", "t.py", "--a=1"],
+            "--devices",
+        ),
     ],
 )
 def test_a_launcher_that_no_mode_is_starts_as_a_command(command: str, words: list[str], said: str) -> None:
@@ -168,7 +173,7 @@ def test_a_launcher_that_no_mode_is_starts_as_a_command(command: str, words: lis
     assert said in text or said == "--nnodes=2"
     if isinstance(started, list) and "srun" not in command:
         extra = [f"--{name}={value}" for name, value in draft.fields.get("hyperparameters", {}).items()]
-        shown = 'python() { echo "$@"; }; accelerate() { echo "$@"; }; '
+        shown = 'python() { echo "$@"; }; accelerate() { echo "$@"; }; fabric() { echo "$@"; }; '
         script = shown + started[2].replace("exec ", "")
         environment = {"NNODES": "2", "NODE_RANK": "0", "NPROC_PER_NODE": "4", "MASTER_ADDR": "h", "MASTER_PORT": "1"}
         done = subprocess.run(
