@@ -57,7 +57,7 @@ def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str, mo
     if line.kind == "none":
         yield from _unread(words, boot_file)
     yield from _without_effect(line, words)
-    if line.kind not in ("none", "unknown", "hydra"):
+    if line.kind not in ("none", "unknown", "hydra", "omegaconf"):
         yield from _of_commands(line, words, mode) if line.commands else _of_line(line, words, mode)
 
 

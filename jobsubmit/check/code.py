@@ -57,6 +57,10 @@ _OF_LAYERS: Mapping[str, frozenset[str]] = {
     "mmengine": frozenset(["MMDistributedDataParallel", "Runner", "init_dist"]),
 }
 INIT = "torch.distributed.init_process_group"
+MESHES = (
+    "torch.distributed.device_mesh.init_device_mesh",
+    "torch.distributed.init_device_mesh",
+)  # they make the group, too
 ACCELERATOR = "accelerate.Accelerator"
 LOADERS = (
     *("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"),
@@ -187,6 +191,12 @@ class Code:
         is_named = owner is None or owner.name in self.names or module.parents.get(owner) is not module.tree
         return is_named or bool(self.reached.of(node, module))
 
+    def passes_by(self, node: ast.AST, module: Module) -> bool:
+        """Return whether the function around a node is entered, if one is, and never comes to it in this job."""
+        function = module.function_of(node)
+        is_entered = function is None or bool(self.reached.of(function.body[0], module))
+        return is_entered and not self.reached.of(node, module)
+
     def calls(self, *names: str, least: Reach = Reach.PERHAPS) -> Iterator[tuple[Module, ast.Call]]:
         """Yield the calls of functions that are reached."""
         for module, call, name in self.reached.calls:
@@ -279,7 +289,7 @@ def _look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     line = find_command_line(program, first, blank)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
     parsed |= _local_ranks(line, facts)
-    leftover = None if line.gaps else tuple(line.leftover([word.text for word in words]))
+    leftover = None if line.gaps or line.kind != "argparse" else tuple(line.leftover([word.text for word in words]))
     dead = _never_made(first)
     for namespaces in dict.fromkeys((line.supposed if line.supposed.names else line.namespaces, line.namespaces)):
         values = replace(blank, arguments=parsed, leftover=leftover, namespaces=namespaces, dead=dead)

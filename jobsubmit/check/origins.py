@@ -31,7 +31,7 @@ def words_of(code: Code, node: ast.AST, module: Module) -> str:
     return "\n".join(ast.unparse(part) for _, part in origins(code, node, module))
 
 
-def parts_returned(code: Code, target: ast.expr, module: Module) -> list[tuple[Module, ast.AST]]:
+def parts_returned(code: Code, target: ast.expr, module: Module) -> list[tuple[Module, ast.expr]]:
     """Return what a function of the program returns for one of several variables, where it returns as many values."""
     several = module.parents.get(target)
     statement = module.parents.get(several) if isinstance(several, ast.Tuple) else None
@@ -116,9 +116,18 @@ def beginning_of(code: Code, node: ast.AST | None, module: Module) -> str:
         case ast.Call(args=[first, *_]) if code.program.name_of(node.func, module) in _KEEP_BEGINNING:
             source = first
         case ast.Name() if module.name not in code.program.dynamic or module.function_of(node) is not None:
-            source = code.values.assigned(node, module)
+            source = code.values.assigned(node, module) or _first_looped(code, node, module)
     found = beginning_of(code, source, module) if source is not None else ""
     return found.partition(end)[0] if end else found
+
+
+def _first_looped(code: Code, name: ast.Name, module: Module) -> ast.expr | None:
+    """Return the first entry of the list that a loop goes through with a variable, if the list is written down."""
+    loops = (above for above in module.above(name) if isinstance(above, ast.For))
+    loop = next((one for one in loops if isinstance(one.target, ast.Name) and one.target.id == name.id), None)
+    looped = loop.iter if loop is not None else None
+    looped = code.values.assigned(looped, module) if isinstance(looped, ast.Name) else looped
+    return looped.elts[0] if isinstance(looped, (ast.List, ast.Tuple)) and looped.elts else None
 
 
 def last_value(name: ast.Name, module: Module) -> ast.expr | None:
@@ -203,7 +212,8 @@ def _stores_of(code: Code, node: ast.Attribute, module: Module) -> Iterable[tupl
         for home, store in stores
         if owner is not None and class_around(store, home) is owner and spelled(store.value) == "self"
     ]
-    return own or stores
+    found = own or stores
+    return [(home, store) for home, store in found if not code.passes_by(store, home)] or found
 
 
 def _is_for_none_given(store: ast.Attribute, module: Module) -> bool:

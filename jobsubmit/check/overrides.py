@@ -1,8 +1,10 @@
-"""Arguments for Hydra, which takes NAME=VALUE and refuses a name that its configuration lacks."""
+"""Arguments for Hydra and OmegaConf, which take NAME=VALUE and refuse a name that the configuration lacks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code
@@ -12,10 +14,17 @@ from jobsubmit.common.finding import Finding
 
 def check_overrides(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
     """Yield options, names that the configuration lacks, and values that are not given."""
+    if code.line.kind == "omegaconf":
+        yield from _with_dashes(code, words)
+        yield from _not_in_class(code, words)
     composed = code.values.composed
     if composed is None or code.line.kind != "hydra":
         return
     refused = [word for word in words if word.text.startswith("--") and not FLAGS.match(word.text)]
+    if any(
+        code.program.name_of(one, home) == "sys.argv" for home, one in code.program.attribute_stores.get("argv", ())
+    ):
+        refused = []  # it may take the dashes away first
     if code.facts.mode == "spawn" and refused:
         names = ", ".join(word.name for word in refused)
         yield Finding(
@@ -54,3 +63,58 @@ def check_overrides(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
             f"{name} must be given: the configuration has `???` for it",
             f"add {name}=… to `args`",
         )
+
+
+def _with_dashes(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
+    """Yield a warning for options with dashes, which OmegaConf takes as parts of the names."""
+    reads = [call for _, call, name in code.reached.calls if name.endswith("OmegaConf.from_cli")]
+    for word in words if not any(call.args or call.keywords for call in reads) else ():
+        if word.text.startswith("--") and word.field:
+            yield Finding(
+                "warning",
+                "argument-unknown",
+                word.field,
+                f"OmegaConf.from_cli() takes NAME=VALUE: the dashes of {word.name} become part of the name",
+                f"give it in `args`: [{word.text.removeprefix('--')}]",
+            )
+
+
+def _not_in_class(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
+    """Yield an error for a name that the dataclass lacks which `OmegaConf.structured` makes the configuration of."""
+    made = [(module, call) for module, call, name in code.reached.calls if name.endswith("OmegaConf.structured")]
+    known = code.values.of(made[0][1], made[0][0]) if len(made) == 1 else None
+    if not isinstance(known, dict):
+        return
+    taken_out = {node.attr for _, node in code.program.of(ast.Attribute) if isinstance(node.ctx, ast.Del)}
+    taken_out |= {_entry_taken(call) for _, call, _ in code.reached.calls}
+    for word in words:
+        name, sign, _ = word.text.partition("=")
+        lacking = _lacking(known, name.split("."))
+        if sign and lacking and name.split(".")[0] not in taken_out:
+            yield Finding(
+                "error",
+                "argument-unknown",
+                word.field,
+                f"{ast.unparse(made[0][1].args[0])} has no field {lacking}: OmegaConf refuses it",
+                "correct the name",
+            )
+
+
+def _entry_taken(call: ast.Call) -> str:
+    """Return the entry that a call takes out of a mapping: `cfg.pop("config")`."""
+    match call:
+        case ast.Call(func=ast.Attribute(attr="pop"), args=[ast.Constant(value=str(name)), *_]):
+            return name
+    return ""
+
+
+def _lacking(known: Mapping[str, Any], parts: Sequence[str]) -> str:
+    """Return the dotted name that a configuration lacks, down to what may have any entries; empty if it has all."""
+    inner: Any = known
+    for place, part in enumerate(parts):
+        if not isinstance(inner, dict) or not inner:
+            return ""
+        if part not in inner:
+            return ".".join(parts[: place + 1])
+        inner = inner[part]
+    return ""

@@ -16,6 +16,7 @@ _READERS = {
     "hydra": "hydra takes NAME=VALUE without dashes: give them in `args`",
     "absl": "absl.flags declares its flags at run time",
     "fire": "fire derives options from functions and classes",
+    "fastcore": "fastcore derives options from functions",
     "jsonargparse": "jsonargparse derives options from signatures",
     "tyro": "tyro derives options from types",
     "tap": "its options are the fields of a class",
@@ -47,6 +48,13 @@ def find_command_line(program: Program, reached: Reached, values: Values) -> Com
     if values.composed is not None:
         why = "the configuration of Hydra is not only in files of the code"
         return CommandLine("hydra", gaps=() if values.composed.is_complete else (Gap(program.boot.path, why),))
+    if any(name.endswith("OmegaConf.from_cli") for _, _, name in reached.calls):
+        return CommandLine("omegaconf")
+    return _read_otherwise(program, reached)
+
+
+def _read_otherwise(program: Program, reached: Reached) -> CommandLine:
+    """Return a command line with the reason why it is not known what it accepts; of kind `none` if nothing reads it."""
     for package, why in _READERS.items():
         if program.imports(package):
             return CommandLine("unknown", gaps=(Gap(program.boot.path, why),))

@@ -5,19 +5,21 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program import yacs
+from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.entries import with_entries
 from jobsubmit.check.program.functions import returned_expression
 from jobsubmit.check.program.hydra import MISSING
 from jobsubmit.check.program.library_calls import arguments_as_mapping
-from jobsubmit.check.program.module import Function, Module, class_around, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, spelled
 from jobsubmit.check.program.names import value_at_top, value_set_at
 from jobsubmit.check.program.objects import field_of, fields_of, is_record, made
 from jobsubmit.check.program.operations import UNKNOWN
-from jobsubmit.check.program.variables import is_executed, position
+from jobsubmit.check.program.variables import assigned_to, is_executed, position, variable_of
 
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
@@ -78,18 +80,34 @@ def _is_set_at_once(values: Values, node: ast.Attribute, module: Module) -> bool
         found = made(values.program, node.value, module)
         return found is not None and is_record(found.owner) and node.attr in fields_of(found.owner)
     makers = [home.function_of(place) for home, place in places]
-    return len(places) == 1 and getattr(makers[0], "name", "") == "__init__"
+    is_set_once = len(places) == 1 and getattr(makers[0], "name", "") == "__init__"
+    return is_set_once or (spelled(node.value) == "self" and _stays(values, node, module, places))
 
 
 def _is_entry(values: Values, node: ast.Attribute, module: Module) -> bool:
-    """Return whether an attribute is an entry of a mapping, which only the fields of other objects are named like."""
+    """Return whether an attribute is an entry of a mapping, and only fields of other objects of that name are set."""
     places = values.program.attribute_stores.get(node.attr, ())
     if spelled(node.value) == "self" or values.namespaces.hold(node.value, module):
         return False
-    if any(spelled(one.value) != "self" for _, one in places):
-        return False
     owner = values.of(node.value, module)
-    return isinstance(owner, dict) and node.attr in owner
+    if not isinstance(owner, dict) or node.attr not in owner:
+        return False
+    return not any(_may_be_same(values, place.value, home, spelled(node.value)) for home, place in places)
+
+
+def _may_be_same(values: Values, base: ast.expr, home: Module, name: str, depth: int = 0) -> bool:
+    """Return whether an object whose field is set may be the one of a name: by its own name, or as it was given."""
+    if spelled(base) == "self":
+        return False
+    if spelled(base) == name or not isinstance(base, ast.Name) or depth > _LONGEST_WAY:
+        return True
+    scope, _ = variable_of(base, home)
+    if (scope, base.id) in home.own_stores:
+        made = [assigned_to(store, home) for store in home.own_stores[scope, base.id]]
+        return not all(isinstance(one, ast.Call) for one in made)
+    calls = values.program.calls_to(scope, home) if isinstance(scope, FUNCTIONS) else ()
+    given = [(other, given_for(call, scope, base.id)) for other, call in calls if isinstance(scope, FUNCTIONS)]
+    return not given or any(one is None or _may_be_same(values, one, other, name, depth + 1) for other, one in given)
 
 
 def _may_be_set(values: Values, name: str) -> bool:
@@ -129,8 +147,12 @@ def _field_of_mapping(values: Values, node: ast.Attribute, module: Module) -> An
 def _stored(values: Values, node: ast.Attribute, module: Module) -> Any:
     """Return the value of an attribute that is set in one place that counts, where it is used."""
     is_argument = values.namespaces.hold(node.value, module)
+    owner = UNKNOWN if is_argument or spelled(node.value) == "self" else values.of(node.value, module)
     before = values.arguments.get(node.attr, UNKNOWN) if is_argument else UNKNOWN
     all_places = list(_places_of(values, node, module))
+    if isinstance(owner, dict):  # settings that a file gives, and the program changes
+        is_argument, before = True, owner.get(node.attr, UNKNOWN)
+        all_places = [one for one in all_places if _may_be_same(values, one[1].value, one[0], spelled(node.value))]
     if values.has_settings and any(yacs.is_default(place, home) for home, place in all_places):
         return _setting(values, node, all_places)
     if len(all_places) > _MOST_PLACES:
@@ -144,6 +166,12 @@ def _stored(values: Values, node: ast.Attribute, module: Module) -> Any:
     ]
     if not places:
         return before
+    if (
+        before is UNKNOWN
+        and spelled(node.value) == "self"
+        and _stays(values, node, module, [pair[:2] for pair in places])
+    ):
+        return _field(values, node, module)
     if len(places) > 1 and not _are_same(values, places):
         return UNKNOWN
     home, place, runs = places[0]
@@ -153,7 +181,43 @@ def _stored(values: Values, node: ast.Attribute, module: Module) -> Any:
     if runs is None:
         return UNKNOWN
     value = with_entries(values, value_set_at(values, place, home), node.attr, node, module)
-    return value if is_same or before in (UNKNOWN, None, value) else UNKNOWN
+    is_known = is_same or before in (UNKNOWN, None, value) or _is_entered_after(values, place, home, node, module)
+    return value if is_known else UNKNOWN
+
+
+def _stays(values: Values, node: ast.Attribute, module: Module, places: Sequence[tuple[Module, ast.Attribute]]) -> bool:
+    """Return whether a field keeps what its object is made with: what sets it asks for other values of it."""
+    name, initial = spelled(node), _field(values, node, module)
+    if initial is UNKNOWN:
+        return False
+    made = replace(values, bound={**values.bound, name: ast.Constant(initial)})
+    return all(is_executed(place, home.scope_of(place), home, made.truth) is False for home, place in places)
+
+
+def _is_entered_after(
+    values: Values, place: ast.AST, home: Module, node: ast.AST, module: Module, depth: int = 0
+) -> bool:
+    """Return whether the function of a node is only called, or started as a process, below a place in its scope."""
+    function = module.function_of(node)
+    if function is None or depth > _LONGEST_WAY:
+        return False
+    starts = (one for name in SPAWNS for one in values.program.calls_of.get(name, ()))
+    calls = [*values.program.calls_to(function, module)]
+    calls += [(at, call) for at, call in starts if _starts(values, call, at, f"{module.name}.{function.name}")]
+    live = [(at, call) for at, call in calls if call not in values.dead]
+    return bool(live) and all(
+        position(call) > position(place)
+        if at is home and home.scope_of(call) is home.scope_of(place)
+        else _is_entered_after(values, place, home, call, at, depth + 1)
+        for at, call in live
+    )
+
+
+def _starts(values: Values, call: ast.Call, module: Module, name: str) -> bool:
+    """Return whether a call of mp.spawn starts processes that execute a function of this name."""
+    started = argument(call, "fn", 0)
+    is_named = started is not None and values.program.name_of(started, module) == name
+    return is_named and values.of(argument(call, "nprocs", 2), module) != 0
 
 
 def _are_same(values: Values, places: Sequence[tuple[Module, ast.Attribute, bool | None]]) -> bool:

@@ -22,7 +22,7 @@ _CALLS_WHAT_IT_GETS = (
     *(f"torch.distributed.rpc.{name}" for name in ("remote", "rpc_sync", "rpc_async")),
 )
 _BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
-_CALLED_LATER = ("__post_init__", "__call__", "forward")
+_CALLED_LATER = ("__call__", "forward")
 
 Owner: TypeAlias = tuple[Module, ast.ClassDef]
 
@@ -151,6 +151,8 @@ class Callees:
         if not isinstance(definition, ast.ClassDef):
             return [Callee(definition, module, level)]
         made = self._method((module, definition), "__init__", level)
+        after = min(level, Reach.PERHAPS) if made else level  # only a dataclass without __init__ surely calls it
+        made += self._method((module, definition), "__post_init__", after)
         for method in _CALLED_LATER:
             made += self._method((module, definition), method, min(level, Reach.PERHAPS))
         return made

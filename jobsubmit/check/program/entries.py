@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import is_set_by_name
-from jobsubmit.check.program.variables import assigned_to, is_executed, position
+from jobsubmit.check.program.variables import assigned_to, is_executed, position, variable_of
 
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
 
-_MOST_CHANGES = 20
+_MOST_CHANGES = 40
 _MOST_PASSES = 200
 
 
@@ -29,12 +29,15 @@ def with_entries(values: Values, found: Any, name: str, use: ast.AST | None, mod
     changes = [one for one in values.program.changes.get(name, ()) if not _is_of_other_class(values, one[1])]
     if not changes or not isinstance(found, (list, dict)):
         return found
+    changes = [
+        (home, node)
+        for home, node in changes
+        if not (_is_after(node, home, use, module) or _is_of_other_variable(node, name, home, use, module))
+    ]
     if not isinstance(found, dict) or len(changes) > _MOST_CHANGES:
         return UNKNOWN
     filled = _copied(found)
     for home, node in changes:
-        if _is_after(node, home, use, module) or _is_of_other_variable(node, name, home, use):
-            continue
         is_before = _is_before(node, home, use, module)
         for one, runs in _each_pass(values, node, home):
             keys = _keys_of(one, node, home)
@@ -146,14 +149,20 @@ def _is_after(node: ast.AST, home: Module, use: ast.AST | None, module: Module) 
     return is_below and not any(isinstance(one, (ast.For, ast.While)) for one in around & {*home.above(node)})
 
 
-def _is_of_other_variable(node: ast.AST, name: str, home: Module, use: ast.AST | None) -> bool:
-    """Return whether a change is one of a variable that another function has made: what that returns has it already."""
+def _is_of_other_variable(node: ast.AST, name: str, home: Module, use: ast.AST | None, module: Module) -> bool:
+    """Return whether a change is one of a variable that another function, or a module, has made.
+
+    What that returns, or gives for a parameter, has it already.
+    """
     scope = home.scope_of(node)
     root: ast.AST = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node
     while isinstance(root, ast.Subscript):
         root = root.value
-    is_own = isinstance(root, ast.Name) and isinstance(scope, FUNCTIONS) and (scope, name) in home.own_stores
-    return is_own and (use is None or scope not in {*home.above(use)})
+    if not isinstance(root, ast.Name) or (scope, name) not in home.own_stores:
+        return False
+    if isinstance(scope, FUNCTIONS):
+        return use is None or scope not in {*home.above(use)}
+    return use is not None and not (isinstance(use, ast.Name) and variable_of(use, module) == (scope, name))
 
 
 def _set_to(values: Values, node: ast.AST, module: Module) -> Any:

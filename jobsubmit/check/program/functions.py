@@ -89,14 +89,16 @@ def _called(values: Values, call: ast.Call, module: Module) -> tuple[Module, Fun
     if is_of_self(call.func):
         return _own_method_called(values, call, module)
     found = values.program.definition(values.program.name_of(call.func, module))
-    if found is None and is_method_of_program(values, call):
+    if found is None and is_method_of_program(values, call, module):
         return _method_called(values, call, module)
     return (found[0], found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else None
 
 
-def is_method_of_program(values: Values, call: ast.Call) -> bool:
-    """Return whether a call may be one of a method that the program defines once."""
-    return isinstance(call.func, ast.Attribute) and len(values.program.methods.get(call.func.attr, ())) == 1
+def is_method_of_program(values: Values, call: ast.Call, module: Module) -> bool:
+    """Return whether a call may be one of a method that the program defines once: `json.load()` is none."""
+    if not isinstance(call.func, ast.Attribute) or values.program.is_of_library(call.func.value, module):
+        return False
+    return len(values.program.methods.get(call.func.attr, ())) == 1
 
 
 def _method_called(values: Values, call: ast.Call, module: Module) -> tuple[Module, Function] | None:

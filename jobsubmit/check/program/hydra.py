@@ -22,10 +22,11 @@ _MAINS = ("hydra.main", "dora.hydra_main", "dora.hydra.hydra_main")
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?([\w@/.-]+?)(?:=(.*))?", re.DOTALL)
 _PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 _CONFIG_NAME = re.compile(r"(?:--config-name|-cn)(?:=(.*))?")
+_CONFIG_PATH = re.compile(r"(?:--config-path|-cp)(?:=(.*))?")  # from the file of the function, as in its decorator
 MISSING = "???"
 _DEEPEST = 8
 FLAGS = re.compile(r"--(?:config-(?:name|path|dir)|multirun|cfg|(?:hydra-)?help|info|resolve|package|run|version)\b")
-_OTHER_SOURCES = ("--config-path", "--config-dir", "-cp", "-cd", "--multirun", "-m")
+_OTHER_SOURCES = ("--config-dir", "-cd", "--multirun", "-m")
 
 
 class Override(NamedTuple):
@@ -68,7 +69,8 @@ def compose(program: Program, words: Sequence[str]) -> Composed | None:
     given = {keyword.arg: keyword.value for keyword in decorator.keywords}
     for name, value in zip(("config_path", "config_name"), decorator.args, strict=False):
         given.setdefault(name, value)
-    path, file = _text(given.get("config_path")), _chosen_name(words) or _text(given.get("config_name"))
+    path = _chosen(_CONFIG_PATH, words) or _text(given.get("config_path"))
+    file = _chosen(_CONFIG_NAME, words) or _text(given.get("config_name"))
     is_old = path is not None and not file and path.endswith((".yaml", ".yml"))
     if path is not None and is_old:
         path, file = posixpath.split(path)
@@ -86,9 +88,9 @@ def _text(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _chosen_name(words: Sequence[str]) -> str:
+def _chosen(option: re.Pattern[str], words: Sequence[str]) -> str:
     for index, word in enumerate(words):
-        if found := _CONFIG_NAME.fullmatch(word):
+        if found := option.fullmatch(word):
             return found[1] or "".join(words[index + 1 : index + 2])
     return ""
 
@@ -121,6 +123,9 @@ class _Composer:
         """Merge a file of a group, and those that its defaults name."""
         text = read_text(self.program, self._file(group, name))
         read = parse_text(text) if text else UNKNOWN
+        if isinstance(read, list) and group and not self.is_old and not _PACKAGE.search(text):
+            self.values[group] = without_computed(read)
+            return
         if not isinstance(read, dict) or depth > _DEEPEST:
             self.is_complete = self.is_complete and read is None
             return
@@ -164,7 +169,7 @@ class _Composer:
                     self.add(str(each), inner, depth + 1)
 
     def _file(self, group: str, name: str) -> str:
-        return posixpath.normpath(posixpath.join(self.folder, group, f"{name}.yaml"))
+        return posixpath.normpath(posixpath.join(self.folder, group, f"{name.removesuffix('.yaml')}.yaml"))
 
     def _merge(self, own: Mapping[str, Any], place: str) -> None:
         target = self.values

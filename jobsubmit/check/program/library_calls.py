@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from jobsubmit.check.program.operations import (
     is_instance,
     lifted,
 )
+from jobsubmit.check.program.program import CONFIGURATION
 from jobsubmit.check.program.python_configuration import read_python_configuration
 
 if TYPE_CHECKING:
@@ -69,8 +71,8 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         return list(range(*bounds)) if is_short else UNKNOWN
     if name == "min" and _has_no_less_than_0(values, node, module):
         return 0
-    if name == "hasattr" and len(node.args) > 1 and values.namespaces.hold(node.args[0], module):
-        return True if values.of(node.args[1], module) in values.arguments else UNKNOWN
+    if name in ("hasattr", "getattr") and len(node.args) > 1:
+        return _field_by_name(values, name, node, module)
     if name == "vars" and len(node.args) == 1:
         return arguments_as_mapping(values, node.args[0], module)
     if name == "isinstance" and len(node.args) > 1:
@@ -78,6 +80,29 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
     if name in CONVERT and not node.keywords:
         return lifted(CONVERT[name], *(values.required(item, module) for item in node.args))
     return _method(values, node.func, node, module) if isinstance(node.func, ast.Attribute) else UNKNOWN
+
+
+def _field_by_name(values: Values, function: str, node: ast.Call, module: Module) -> Any:
+    """Return what `hasattr(args, "fast")` or `getattr(args, "fast", False)` is, of parsed arguments or a mapping."""
+    key, held = values.required(node.args[1], module), values.namespaces.hold(node.args[0], module)
+    if not held and not CONFIGURATION.search(spelled(node.args[0]).rpartition(".")[2]):
+        return UNKNOWN  # of a model or the like: it has more than its code says
+    fields = values.arguments if held else values.of(node.args[0], module)
+    is_set = key in values.program.attribute_stores
+    if not isinstance(fields, Mapping) or (key not in fields and (not held or is_set or _may_be_option(values, key))):
+        return UNKNOWN
+    if function == "hasattr":
+        return key in fields
+    if is_set:
+        return UNKNOWN
+    return fields[key] if key in fields else values.of(node.args[2], module) if node.args[2:] else UNKNOWN
+
+
+def _may_be_option(values: Values, name: str) -> bool:
+    """Return whether the program may declare an argument of a name: a text in it is this name, or not all are known."""
+    return values.leftover is None or not {name, f"-{name}", f"--{name}", f"--{name.replace('_', '-')}"}.isdisjoint(
+        values.program.texts
+    )
 
 
 def _read_by_lines(values: Values, node: ast.expr, module: Module) -> OpenFile | None:
@@ -115,7 +140,10 @@ def _of_torch(values: Values, name: str, node: ast.Call) -> Any:
     """Return what torch says of GPUs and of the process group; None for another function."""
     facts = values.facts
     if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
-        gpus = UNKNOWN if facts.gpus is None else facts.gpus
+        started = (
+            UNKNOWN if facts.has_launcher or not facts.nproc else facts.nproc
+        )  # the program's own, one for each GPU
+        gpus = started if facts.gpus is None else facts.gpus
         return gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0
     if name == "torch.distributed.is_available":
         return True

@@ -46,6 +46,12 @@ class Module:
         return bool(self.words)
 
     @cached_property
+    def of_own_start(self) -> frozenset[ast.AST]:
+        """Return what is executed only if the file itself is started: `if __name__ == "__main__": …`."""
+        starts = (one for one in self.tree.body if isinstance(one, ast.If) and _asks_for_start(one.test))
+        return frozenset(node for start in starts for one in start.body for node in ast.walk(one))
+
+    @cached_property
     def names(self) -> frozenset[str]:
         """Return every variable and function that it names."""
         return frozenset(node.id for node in self.of(ast.Name))
@@ -196,6 +202,10 @@ def class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:
 def own_method(owner: ast.ClassDef, name: str) -> Function | None:
     """Return the method of a name that a class defines itself."""
     return next((one for one in owner.body if isinstance(one, FUNCTIONS) and one.name == name), None)
+
+
+def _asks_for_start(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and spelled(test.left) == "__name__" and isinstance(test.ops[0], ast.Eq)
 
 
 def imported_names(node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[str]:

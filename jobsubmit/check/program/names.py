@@ -109,6 +109,9 @@ def _only_setter(places: Sequence[ast.expr], scope: ast.AST, module: Module) -> 
 def _set_by(values: Values, places: Sequence[ast.expr], setter: Function, module: Module, use: ast.AST | None) -> Any:
     """Return the value that a function gives to a variable of its module, once it is called, for use elsewhere."""
     calls = values.program.calls_to(setter, module)
+    if use is not None and module.scope_of(use) is setter:
+        place = _last_of(values, places, use, setter, module)
+        return UNKNOWN if place is None else value_set_at(values, place, module)
     if use is not None and (setter in module.above(use) or isinstance(module.scope_of(use), ast.Module)):
         return UNKNOWN  # it may not be set yet
     own = [place for place in places if module.scope_of(place) is setter]
@@ -118,6 +121,17 @@ def _set_by(values: Values, places: Sequence[ast.expr], setter: Function, module
         return UNKNOWN
     value = value_set_at(values, max(sure, key=position), module)
     return UNKNOWN if isinstance(value, bool) else value  # a flag may be asked for before it is set
+
+
+def _last_of(
+    values: Values, places: Sequence[ast.expr], use: ast.AST, scope: Function, module: Module
+) -> ast.expr | None:
+    """Return the place in a function that sets a variable of the module last before it is used there, if clear."""
+    own = [place for place in places if module.scope_of(place) is scope]
+    try:
+        return last_place(own, use, scope, module, values.truth)
+    except UnclearError:
+        return None
 
 
 def value_set_at(values: Values, place: ast.expr, module: Module) -> Any:

@@ -20,6 +20,7 @@ from jobsubmit.check.program.module import (
     Function,
     Module,
     class_around,
+    is_of_self,
     is_property,
     own_method,
     spelled,
@@ -29,8 +30,11 @@ _LONGEST_CHAIN = 20
 _OF_SETATTR = 3  # arguments
 _MOST_ABSTRACT = 2  # statements of a method that does nothing: its description, and the error
 MOST_CONFIGURATIONS, LONGEST_CONFIGURATION = 500, 64 << 10
-_CONFIGURATION = re.compile(r"conf|cfg|arg|param|option|setting", re.IGNORECASE)
-_READS = ("keys", "values", "items", "get", "copy", "index", "count", "join", "format", "startswith", "endswith")
+CONFIGURATION = re.compile(r"conf|cfg|arg|param|option|setting", re.IGNORECASE)
+_READS = (
+    *("keys", "values", "items", "get", "copy", "index", "count", "join", "format", "startswith", "endswith", "split"),
+    *("rsplit", "splitlines", "partition", "rpartition", "strip", "lstrip", "rstrip", "lower", "upper", "replace"),
+)
 
 
 # Methods that objects of torch and of Python have as well.
@@ -77,8 +81,13 @@ class Program:
 
     @cached_property
     def calls(self) -> Sequence[tuple[Module, ast.Call, str]]:
-        """Return every call, with the whole name of what is called."""
-        return [(module, call, self.name_of(call.func, module)) for module, call in self.of(ast.Call)]
+        """Return every call, with the whole name of what is called; none of what only another start would execute."""
+        return [
+            (module, call, self.name_of(call.func, module))
+            for module in self.modules.values()
+            for call in module.of(ast.Call)
+            if module is self.boot or call not in module.of_own_start
+        ]
 
     @cached_property
     def calls_of(self) -> Mapping[str, Sequence[tuple[Module, ast.Call]]]:
@@ -117,7 +126,7 @@ class Program:
         """Return the places that set each attribute, of any object."""
         found: dict[str, list[tuple[Module, ast.Attribute]]] = {}
         for module, node in self.of(ast.Attribute):
-            if not isinstance(node.ctx, ast.Load):
+            if isinstance(node.ctx, ast.Store):
                 found.setdefault(node.attr, []).append((module, node))
         return found
 
@@ -209,12 +218,19 @@ class Program:
         setters = [(module, node) for module, node in self.of(ast.Call, ast.Subscript) if _sets_any_field(node)]
         owners = [owner for module, node in setters if (owner := class_around(node, module)) is not None]
         if any(class_around(node, module) is None for module, node in setters):
-            owners += [one for one in classes if _CONFIGURATION.search(one.name)]
+            owners += [one for one in classes if CONFIGURATION.search(one.name)]
         by_name = {node.name: node for node in classes}
         for owner in owners:  # those that are added here, too
             bases = (by_name.get(spelled(base).rpartition(".")[2]) for base in owner.bases)
             owners += [base for base in bases if base is not None and base not in owners]
         return frozenset(name for owner in owners for name in _fields_set_in(owner))
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """Return every text in the program, but for the names of fields that `hasattr` and `getattr` are given."""
+        asked = {call.args[1] for _, call, name in self.calls if name in ("hasattr", "getattr") and call.args[1:]}
+        texts = (node for _, node in self.of(ast.Constant) if isinstance(node.value, str))
+        return frozenset(node.value for node in texts if node not in asked)
 
     @cached_property
     def variables_set(self) -> frozenset[str]:
@@ -348,6 +364,14 @@ class Program:
             return (methods[0][0], methods[0][2]) if len(methods) == 1 else None
         return found
 
+    def own_method_called(self, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
+        """Return the method that `self.method()` calls, if the class around defines it, and no other is based on it."""
+        owner = class_around(call, module) if is_of_self(call.func) else None
+        if owner is None or owner.name in self.inherited or not isinstance(call.func, ast.Attribute):
+            return None
+        method = own_method(owner, call.func.attr)
+        return None if method is None else (module, method)
+
     def is_of_library(self, node: ast.AST, module: Module) -> bool:
         """Return whether an object surely has no methods of the program: `os.path`, a text."""
         root = self.name_of(node, module).partition(".")[0]
@@ -400,7 +424,7 @@ def _sets_any_field(node: ast.Call | ast.Subscript) -> bool:
     """Return whether a node sets a field of `self`, or of a configuration, by the name in a variable."""
     if isinstance(node, ast.Call):
         target = spelled(node.args[0]) if spelled(node.func) == "setattr" and len(node.args) > 1 else ""
-        return bool(target == "self" or _CONFIGURATION.search(target)) and isinstance(node.args[1], ast.Name)
+        return bool(target == "self" or CONFIGURATION.search(target)) and isinstance(node.args[1], ast.Name)
     is_store = isinstance(node.ctx, ast.Store) and isinstance(node.slice, ast.Name)
     return is_store and spelled(node.value) == "self.__dict__"
 

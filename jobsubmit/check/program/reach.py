@@ -119,6 +119,8 @@ class _Walk:
                 self.marks[node] = Reach.NEVER
                 if self.registered.is_chosen(node):
                     self.waiting += self.callees.by_name(f"{module.name}.{node.name}", min(level, Reach.PERHAPS))
+                if not isinstance(node, ast.ClassDef) and self._is_started_by_decorator(node, module):
+                    self.waiting.append(Callee(node, module, level))
                 if not isinstance(node, ast.ClassDef) and command_of(node):
                     self.waiting.append(Callee(node, module, min(level, self._reach_of_command(node, module))))
                 return _Flow.ON
@@ -153,6 +155,12 @@ class _Walk:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self._ends(node.value, module):
             return _Flow.OUT
         return _Flow.ON
+
+    def _is_started_by_decorator(self, function: Function, module: Module) -> bool:
+        """Return whether fastcore's `call_parse` calls a function at once: it does so in the file that is started."""
+        names = [ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list]
+        is_parsed = any(name.rpartition(".")[2] == "call_parse" for name in names)
+        return is_parsed and module is self.program.boot and self.program.imports("fastcore")
 
     def _reach_of_command(self, function: Function, module: Module) -> Reach:
         """Return how sure it is that a command of a click group or typer app is called: the first word may say so."""

@@ -43,8 +43,9 @@ class Values:
     of the parameters of functions that are being evaluated, and `has_group` says that these have a process group. If it
     `is_strict`, the fields of objects are not known, but those of parsed arguments: something may change them. If it
     `trusts_fields`, those that a class gives its objects at once are known all the same.
-    `opened` are the expressions whose values are being found. `composed` is Hydra's configuration, if there is one.
-    `leftover` are the words that `parse_known_args` does not know.
+    `opened` are the expressions whose values are being found, and `cut_off` those that were given up because too many
+    others were opened: what they lead to is not known for the moment only. `composed` is Hydra's
+    configuration, if there is one. `leftover` are the words that `parse_known_args` does not know.
     """
 
     program: Program
@@ -60,7 +61,9 @@ class Values:
     trusts_fields: bool = False
     leftover: tuple[str, ...] | None = None
     opened: set[ast.AST] = field(default_factory=set, repr=False)
+    cut_off: list[ast.AST] = field(default_factory=list, repr=False)
     _known: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)
+    _supposed: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)
 
     def of(self, node: ast.AST | None, module: Module) -> Any:
         """Return the value of an expression, or UNKNOWN."""
@@ -70,16 +73,26 @@ class Values:
             return node.value
         if node in self._known:
             return self._known[node]
-        if node in self.opened or len(self.opened) > _MOST_OPEN:
+        if node in self.opened:
             return UNKNOWN  # its own value would be needed first
+        if node in self._supposed or len(self.opened) > _MOST_OPEN:
+            self.cut_off.append(node)
+            return self._supposed.get(node, UNKNOWN)
         self.opened.add(node)
+        before = len(self.cut_off)
         try:
             value = self._of(node, module)
         except Exception:  # whatever an operation on a user's literals may raise: then the program would raise it, too
             value = UNKNOWN
         finally:
             self.opened.discard(node)
+        if self.opened and len(self.cut_off) > before:
+            self._supposed[node] = value
+            return value
         self._known[node] = value
+        if not self.opened:
+            self._supposed.clear()
+            self.cut_off.clear()
         return value
 
     def truth(self, node: ast.AST, module: Module) -> bool | None:
@@ -247,7 +260,7 @@ class Values:
         name = self.program.name_of(node.func, module)
         found = self.program.definition(name)
         is_mapping = found is not None and isinstance(found[1], ast.ClassDef) and "dict" in map(spelled, found[1].bases)
-        if not is_mapping and (found is not None or is_of_self(node.func) or is_method_of_program(self, node)):
+        if not is_mapping and (found is not None or is_of_self(node.func) or is_method_of_program(self, node, module)):
             return value_returned(self, node, module)
         return value_of_call(self, "dict" if is_mapping else name, node, module)
 

@@ -454,7 +454,7 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         "no-checkpoint",
         NAMED.format(name='datetime.datetime.now().strftime("%Y%m%d")'),
         NAMED.format(name='"run"'),
-        {**GPUS, "restarts": 3},
+        {**GPUS, "restarts": 3, "hyperparameters": {"output_dir": "/shared/out"}},
     ),
     (
         "left-by-one",

@@ -36,9 +36,12 @@ def assigned_variables(search: Search) -> Iterator[Assigned]:
     """Yield the variables that are set by what may be executed."""
     for home, node in search.program.of(ast.Assign):
         for target in node.targets if search.reached.of(node, home) else ():
-            first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
+            first, value = target, node.value
+            if isinstance(target, ast.Tuple) and target.elts:
+                first = target.elts[0]
+                value = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
             if isinstance(first, ast.Name):
-                yield Assigned(home, first, node.value)
+                yield Assigned(home, first, value)
 
 
 def find_others(
