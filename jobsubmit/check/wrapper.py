@@ -119,7 +119,7 @@ def _result(code: Code, call: ast.Call, module: Module, depth: int) -> bool | No
         return True
     if isinstance(call.func, ast.Attribute) and call.func.attr in SAME_MODEL:
         return is_wrapped(code, call.func.value, module, depth)
-    found = code.program.definition(name)
+    found = code.program.definition(name) or code.program.called(call, module)
     if found is None:
         return False if name.startswith(_MODELS) else None
     home, definition = found

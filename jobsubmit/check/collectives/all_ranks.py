@@ -50,7 +50,8 @@ def _is_entered_by_all(code: Code, function: Function, module: Module, known: di
             if isinstance(call.func, ast.Attribute) and call.func.attr == function.name
         ]
     calls = [(home, call) for home, call in calls if code.reached.of(call, home)]
-    is_started = not calls and (function.name in code.spawned or bool(function.decorator_list))
+    is_of_model = is_method and function.name == "forward" and code.wraps_models  # all call the wrapper together
+    is_started = not calls and (function.name in code.spawned or bool(function.decorator_list) or is_of_model)
     return is_started or (bool(calls) and all(_is_for_all(code, call, home, known) for home, call in calls))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.code import MESHES, Code, is_ddp
 from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
 from jobsubmit.check.origins import set_to
 from jobsubmit.check.program.calls import argument, hides_arguments
@@ -44,6 +44,7 @@ _METHODS: Mapping[str, tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]] = {
     "lightning": _OBJECTS_OF_LIGHTNING,
     "pytorch_lightning": _OBJECTS_OF_LIGHTNING,
     "transformers.Trainer": (_OBJECTS_OF_LIGHTNING[1],),
+    "icefall": ((re.compile(r"loss|info|metric|track"), ("reduce",)),),  # of a MetricsTracker
     "deepspeed": ((re.compile(r"engine|model"), ("save_checkpoint", "load_checkpoint", "save_16bit_model")),),
 }
 _STATE_DICTS = tuple(
@@ -58,8 +59,10 @@ _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|enable|force|l
 _PLAIN_ARGUMENTS: Mapping[str, int] = {"reduce": 3, "gather": 3, "scatter": 3, "reduce_scatter": 3}
 BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
 _SEVERAL = re.compile(r"[\w.]*(?:gpu|proc|rank|node|world|device|replica)\w*(?:\(\))? (?:> 1|!= 1|>= 2)", re.IGNORECASE)
+_OF_MODELS = ("train", "eval")  # methods of models that only change how these compute
+_TRAINS = re.compile(r"train|solver|runner|engine|agent|learner|experiment|exp$")
 _DEEPEST = 6
-_INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_available")
+_INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_available", "multi_gpu")
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class CollectiveFinder:
 
     def _is_of_all(self, group: ast.expr, module: Module) -> bool:
         """Return whether a group is that of all processes: None, or made by `new_group()` without a list of ranks."""
-        if self.code.values.of(group, module) is None:
+        if self.code.values.of(group, module) is None or self._is_of_only_mesh(group):
             return True
         made = [one for _, one in set_to(self.code, group, module)] if isinstance(group, ast.Attribute) else []
         if isinstance(group, ast.Name):
@@ -144,6 +147,14 @@ class CollectiveFinder:
             for one in calls
         )
 
+    def _is_of_only_mesh(self, group: ast.expr) -> bool:
+        """Return whether a group is `mesh.get_group()`, and the only mesh has one dimension: all processes."""
+        meshes = [call for _, call in self.code.calls(*MESHES)]
+        shapes = [argument(call, "mesh_shape", 1) for call in meshes]
+        is_flat = len(shapes) == 1 and isinstance(shapes[0], ast.Tuple) and len(shapes[0].elts) == 1
+        is_asked = isinstance(group, ast.Call) and not group.args and getattr(group.func, "attr", "") == "get_group"
+        return is_flat and is_asked
+
     def _name_of_method(self, call: ast.Call, module: Module) -> str:
         target = call.func
         assert isinstance(target, ast.Attribute)
@@ -153,12 +164,24 @@ class CollectiveFinder:
             return target.attr  # of a ZeroRedundancyOptimizer, which all processes have parts of
         if target.attr == "state_dict" and any(map(_gathers_state, module.above(call))):
             return target.attr
+        if target.attr == "compute" and self._is_metric(target.value, module):
+            return target.attr
         owner = ast.unparse(target.value)
         for package, kinds in _METHODS.items():
             for receiver, methods in kinds:
                 if target.attr in methods and receiver.search(owner) and self.code.program.imports(package):
                     return target.attr
         return ""
+
+    def _is_metric(self, owner: ast.expr, module: Module) -> bool:
+        """Return whether an object is a metric of torchmetrics: all processes combine its state when it computes."""
+        if not self.code.program.imports("torchmetrics"):
+            return False
+        made = [one for _, one in set_to(self.code, owner, module)] if isinstance(owner, ast.Attribute) else [owner]
+        made = [self.code.values.assigned(one, module) if isinstance(one, ast.Name) else one for one in made]
+        calls = [call for one in made for call in _chained(one) if argument(call, "sync_on_compute") is None]
+        names = [self.code.program.name_of(call.func, module) for call in calls]
+        return any(name.startswith("torchmetrics.") and ".functional." not in name for name in names)
 
     def _inside(self, call: ast.Call | ast.Attribute, module: Module, depth: int) -> Collective | None:
         if isinstance(call, ast.Attribute):
@@ -199,7 +222,8 @@ class CollectiveFinder:
 
     def _inside_all(self, target: ast.Attribute, module: Module, depth: int) -> Collective | None:
         """Return a collective if every other method of that name comes to one, whatever class the object is of."""
-        if self.code.program.is_of_library(target.value, module):
+        is_of_model = target.attr in _OF_MODELS and not _TRAINS.search(ast.unparse(target.value))
+        if is_of_model or self.code.program.is_of_library(target.value, module):
             return None
         own = module.function_of(target)
         methods = [one for one in self.code.program.methods.get(target.attr, ()) if one[2] is not own]
@@ -310,3 +334,10 @@ def _has_collective(body: list[ast.stmt]) -> bool:
     """Return whether statements call something of the name of a collective, also of a group."""
     calls = (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
     return any(isinstance(call.func, ast.Attribute) and call.func.attr in _NAMES for call in calls)
+
+
+def _chained(node: ast.AST | None) -> Iterator[ast.Call]:
+    """Yield a call and those whose results it is a method of: `Metric()` of `Metric().to(device)`."""
+    while isinstance(node, ast.Call):
+        yield node
+        node = node.func.value if isinstance(node.func, ast.Attribute) else None

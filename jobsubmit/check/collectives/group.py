@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from itertools import pairwise
 
-from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.code import INIT, MESHES, Code, is_ddp
 from jobsubmit.check.order import Place, by_scope, leading_to, position
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import Module
@@ -17,14 +17,13 @@ _NEEDS = tuple(
     for name in ("get_rank", "get_world_size", "barrier", "all_reduce", "broadcast", "all_gather", "new_group")
 )
 _ASKS = ("is_initialized", "is_torchelastic_launched")
-_MESHES = ("torch.distributed.device_mesh.init_device_mesh", "torch.distributed.init_device_mesh")  # they make it, too
 _DESTROYS = "destroy_process_group"
 
 
 def check_group(code: Code) -> Iterator[Finding]:
     """Yield an error where a process group is used before it is made, or made again; a hint if none destroys it."""
     yield from _destroy(code)
-    inits = {call for _, call in code.calls(INIT)} or {call for _, call in code.calls(*_MESHES)}
+    inits = {call for _, call in code.calls(INIT)} or {call for _, call in code.calls(*MESHES)}
     if not inits or (code.has_framework and not any(code.calls(INIT, least=Reach.SURELY))):
         return  # a framework may make it
     needing = {call for _, call, name in code.reached.calls if _needs_group(call, name)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TypeGuard
 
 from jobsubmit.check.code import Code
@@ -172,9 +172,12 @@ def _stopped_by_own_figure(finder: CollectiveFinder) -> Iterator[Finding]:
         name = spelled(call.func).removesuffix(".step")
         if not call.args or loop is None or not _STOPS_EARLY.search(name):
             continue
+        statement = next(above for above in module.above(call) if isinstance(above, ast.stmt))
+        targets = (part for target in getattr(statement, "targets", ()) for part in ast.walk(target))
+        asked = {name, *(target.id for target in targets if isinstance(target, ast.Name))}
         leaves_loop = any(
             isinstance(inner, (ast.Break, ast.Return))
-            and any(isinstance(above, ast.If) and name in ast.unparse(above.test) for above in module.above(inner))
+            and any(isinstance(above, ast.If) and _names_any(above.test, asked) for above in module.above(inner))
             for inner in ast.walk(loop)
         )
         if leaves_loop and is_own_figure(finder, call.args[0], module) and synchronizes(finder, loop, module):
@@ -189,14 +192,21 @@ def _stopped_by_own_figure(finder: CollectiveFinder) -> Iterator[Finding]:
             return
 
 
+def _names_any(test: ast.expr, names: Collection[str]) -> bool:
+    """Return whether a condition is made of one of some variables and functions."""
+    parts = (one for one in ast.walk(test) if isinstance(one, (ast.Name, ast.Attribute)))
+    return any(spelled(one) in names or spelled(one).rpartition(".")[0] in names for one in parts)
+
+
 def _stopped_by_own_counter(finder: CollectiveFinder) -> Iterator[Finding]:
     """Yield a warning where a loop ends after some results that are no better, and each rank counts those of its own.
 
-    `if loss < best: bad = 0 else: bad += 1`, and then `if bad >= 5: break`.
+    `if loss < best: bad = 0 else: bad += 1`, and then `if bad >= 5: break`; or `epoch - best_epoch >= 5`.
     """
     for module, node in finder.code.program.of(ast.If):
         loop = _loop_left_by(node, module)
         counter = node.test.left if isinstance(node.test, ast.Compare) else None
+        counter = counter.right if isinstance(counter, ast.BinOp) and isinstance(counter.op, ast.Sub) else counter
         name = spelled(counter) if counter is not None else ""
         if loop is None or not name or not finder.code.reached.of(node, module):
             continue
@@ -216,14 +226,23 @@ def _stopped_by_own_counter(finder: CollectiveFinder) -> Iterator[Finding]:
 
 
 def _judged_for(counter: str, loop: ast.AST, module: Module) -> Iterator[ast.Compare]:
-    """Yield the comparisons that decide whether a loop counts one more, or a method of its object does."""
+    """Yield the comparisons that decide whether a loop counts one more or keeps a step; a method may do so, too."""
     owner = class_around(loop, module) if counter.startswith("self.") else None
     nodes = ast.walk(owner if owner is not None else loop)
-    for added in (one for one in nodes if isinstance(one, ast.AugAssign) and spelled(one.target) == counter):
+    for added in (one for one in nodes if _sets_more(one, counter)):
         around = next((above for above in module.above(added) if isinstance(above, ast.If)), None)
         test = around.test if around is not None else None
         if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
             yield test
+
+
+def _sets_more(node: ast.AST, counter: str) -> bool:
+    """Return whether a statement adds to a counter, or sets it, alone or with others, to the number of the step."""
+    if isinstance(node, ast.AugAssign):
+        return spelled(node.target) == counter
+    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Tuple):
+        return isinstance(node, ast.Assign) and spelled(node.targets[0]) == counter and bool(spelled(node.value))
+    return any(spelled(one) == counter for one in node.targets[0].elts)
 
 
 def _is_combined(finder: CollectiveFinder, counter: str, loop: ast.AST, module: Module) -> bool:
@@ -237,7 +256,9 @@ def _loop_left_by(node: ast.If, module: Module) -> ast.For | ast.While | None:
     if not isinstance(node.body[-1], (ast.Break, ast.Return)):
         return None
     loop, tests = loop_and_tests(node.body[-1], module)
-    return loop if tests == [node] else None
+    outer = tests[1:]  # `if loss < best: … elif …: break`
+    is_elif = bool(outer) and not outer[1:] and outer[0].orelse == [node]
+    return loop if tests[:1] == [node] and (not outer or is_elif) else None
 
 
 def _reads_clock(code: Code, test: ast.expr, module: Module) -> bool:

@@ -11,8 +11,15 @@ from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.collectives.calls import CollectiveFinder
 from jobsubmit.check.origins import is_seed_of_rank, parts_returned
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
-from jobsubmit.check.program.variables import assigned_to, parameters
+from jobsubmit.check.program.module import (
+    FUNCTIONS,
+    Module,
+    class_around,
+    is_property,
+    returned_values,
+    spelled,
+)
+from jobsubmit.check.program.variables import assigned_to, parameters, variable_of
 from jobsubmit.check.wrapper import is_wrapped
 
 _AVERAGES = re.compile(r"averag|reduce|gather|sync|broadcast|all_mean|dist_mean|world")
@@ -26,9 +33,12 @@ _OF_VALUES = frozenset(
         *("item", "mean", "sum", "cpu", "detach", "float", "double", "numpy", "tolist", "to", "cuda", "clone", "view"),
         *("max", "min", "long", "int", "size", "eq", "values", "items", "numel", "nelement"),
         *("flatten", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "contiguous", "argmax", "type_as"),
+        *("topk", "sort", "argsort", "cumsum", "clamp", "std", "var", "norm", "abs", "round", "nonzero", "bincount"),
+        *("expand", "expand_as", "t", "chunk", "split", "unbind", "masked_fill", "index_select", "half", "bfloat16"),
         *("softmax", "log_softmax", "exp", "log", "sqrt", "pow", "ne", "gt", "lt", "ge", "le", "any", "all", "bool"),
     ]
 )
+_IS_FOR_LATER = re.compile(r"infer|predict|demo|visuali")
 _MOST = 200
 
 
@@ -50,8 +60,12 @@ def _comes_from_elsewhere(code: Code, node: ast.AST, module: Module) -> bool:
 
 
 def _divides_data(code: Code) -> bool:
-    """Return whether every loader gives each process its own part of the data."""
-    calls = [call for _, call in code.calls(*LOADERS)]
+    """Return whether every loader gives each process its own part of the data; one for later use need not."""
+    calls = [
+        call
+        for module, call in code.calls(*LOADERS)
+        if not _IS_FOR_LATER.search(getattr(module.function_of(call), "name", ""))
+    ]
     samplers = [argument(one, "sampler", 3) or argument(one, "batch_sampler", 4) for one in calls]
     is_divided = all(one is not None or hides_arguments(call) for one, call in zip(samplers, calls, strict=True))
     return any(samplers) and is_divided and "DistributedSampler" in code.names
@@ -99,7 +113,7 @@ class _Trace:
         name = code.program.name_of(call.func, module)
         if _averages(code, call, module) or self.finder.name_of(call, module):
             return False
-        found = code.program.called(call, module)
+        found = code.program.own_method_called(call, module) or code.program.called(call, module)
         if found is not None and isinstance(found[1], FUNCTIONS):
             returned = returned_values(found[1])
             return bool(returned) and all(self.follow(one, found[0]) for one in returned)
@@ -118,6 +132,7 @@ class _Trace:
         if isinstance(node, ast.Attribute):
             owner = class_around(node, module) if spelled(node.value) == "self" else None
             places = program.attribute_stores.get(node.attr, ())
+            places = [one for one in places if not _is_of_other_variable(node, module, *one)]
             if owner is None:
                 self.of_others |= {one for home, place in places for one in self._averaging_others(node, place, home)}
             for home, place in places:
@@ -178,6 +193,15 @@ class _Trace:
             if is_own and (is_collective or self.finder.may_combine(call, module)):
                 return True
         return False
+
+
+def _is_of_other_variable(node: ast.Attribute, module: Module, home: Module, place: ast.Attribute) -> bool:
+    """Return whether a field is set of another variable that a function has made: `accs.avg`, and not `losses.avg`."""
+    if not isinstance(node.value, ast.Name) or not isinstance(place.value, ast.Name):
+        return False
+    own, other = variable_of(node.value, module), variable_of(place.value, home)
+    are_made = own in module.own_stores and other in home.own_stores
+    return own != other and are_made and isinstance(own[0], FUNCTIONS) and isinstance(other[0], FUNCTIONS)
 
 
 def _object_of(node: ast.expr) -> ast.expr:

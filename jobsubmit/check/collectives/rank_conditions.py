@@ -21,6 +21,7 @@ _MAIN = re.compile(
     r"|^_?(is_)?(rank_?(zero|0)|global_zero)$|^_?is_local_main_process$|^if_main_process$"
 )
 _DECORATORS = re.compile(r"(rank_?zero|rank_?0|main_process|master|main)_only$|^on_(local_)?main_process$")
+_GETTERS = ("get_rank", "get_global_rank", "get_local_rank", "local_rank")
 _DEEPEST = 3
 
 
@@ -56,7 +57,7 @@ def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool
     if isinstance(test, ast.Name) and (assigned := code.values.assigned(test, module)) is not None:
         return zero_side(assigned, code, module, depth + 1)
     takes_nothing = not isinstance(test, ast.Call) or not test.args
-    if takes_nothing and _MAIN.match(_last_name(test)):
+    if (takes_nothing or _last_name(test).startswith("is_")) and _MAIN.match(_last_name(test)):
         return True
     if isinstance(test, ast.Attribute) and (values := _values_of(test.attr, code)):
         return _agreed(None if value is None else zero_side(value, code, home, depth + 1) for home, value in values)
@@ -164,11 +165,11 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module
 
 
 def is_rank(node: ast.AST, code: Code, module: Module) -> bool:
-    """Return whether an expression is the rank of a process, by its name."""
+    """Return whether an expression is the rank of a process, by its name or by what it is set to."""
     if isinstance(node, ast.Call):
-        return (
-            _last_name(node.func) in ("get_rank", "get_global_rank", "get_local_rank", "local_rank") and not node.args
-        )
+        return _last_name(node.func) in _GETTERS and not node.args
+    if _is_set_to_rank(node, code, module):
+        return True
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         name = str(node.slice.value) if node.slice.value == "rank" else ""  # config["rank"]
@@ -177,6 +178,18 @@ def is_rank(node: ast.AST, code: Code, module: Module) -> bool:
         if len(returned) == 1 and isinstance(returned[0], ast.Call):
             return is_rank(returned[0], code, found[0])
     return _RANK.match(name.lower().lstrip("_")) is not None
+
+
+def _is_set_to_rank(node: ast.AST, code: Code, module: Module) -> bool:
+    """Return whether a variable or a field is only set to what gives a rank: `self.place = mesh.get_local_rank()`."""
+    values: list[ast.expr | None] = []
+    if isinstance(node, ast.Attribute):
+        values = [value for _, value in values_of_field(code.program, node.attr)]
+    elif isinstance(node, ast.Name):
+        values = [code.values.assigned(node, module)]
+    return bool(values) and all(
+        isinstance(one, ast.Call) and _last_name(one.func) in _GETTERS and not one.args for one in values
+    )
 
 
 def mentions_rank(test: ast.AST) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.loading.sampler import is_for_training
@@ -47,17 +47,10 @@ def _sets_epochs(code: Code) -> bool:
             if "sampler" in ast.unparse(node.value):
                 return True
         if node.attr == "set_epoch" and not _passes_on(node, module):
-            is_called = code.may_be_used(node, module) and not _is_skipped(code, node, module)
+            is_called = code.may_be_used(node, module) and not code.passes_by(node, module)
             if is_called or code.looks_up_names:
                 return True
     return code.looks_elsewhere
-
-
-def _is_skipped(code: Code, node: ast.AST, module: Module) -> bool:
-    """Return whether what is executed never comes to something in it."""
-    function = module.function_of(node)
-    is_entered = function is None or bool(code.reached.of(function.body[0], module))
-    return is_entered and not code.reached.of(node, module)
 
 
 def _passes_on(node: ast.AST, module: Module) -> bool:
@@ -97,11 +90,23 @@ def _is_shuffling(code: Code, call: ast.Call, module: Module) -> bool:
 def _constant_epoch(code: Code) -> Iterator[Finding]:
     calls = [
         (module, call)
-        for module, call, _ in code.reached.calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch" and len(call.args) == 1
+        for module, call, _ in code.program.calls
+        if isinstance(call.func, ast.Attribute)
+        and (call.func.attr == "set_epoch" and len(call.args) == 1)
+        and (code.reached.of(call, module) or _is_of_iterator(call, module))
     ]
     always = [(module, call) for module, call in calls if _is_number_of_sampler(call, module)]
-    if always or (calls and all(_is_same_each_time(call.args[0], module) for module, call in calls)):
+    before = [(module, call) for module, call in calls if _is_before_epochs(call, module)]
+    if before and len(before) == len(calls):
+        yield Finding(
+            "warning",
+            "set-epoch",
+            before[0][0].where(before[0][1]),
+            "set_epoch() is called only once, before the epochs: the sampler uses the same order in each of them",
+            "call it at the beginning of each epoch",
+        )
+        return
+    if always or (calls and all(_is_same_each_time(code, call.args[0], module) for module, call in calls)):
         module, call = (always or calls)[0]
         yield Finding(
             "warning",
@@ -112,16 +117,37 @@ def _constant_epoch(code: Code) -> Iterator[Finding]:
         )
 
 
-def _is_same_each_time(given: ast.expr, module: Module) -> bool:
-    """Return whether an argument is fixed, or a variable that no loop around it changes."""
+def _is_of_iterator(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is in what a loop over an object executes, although nothing else calls it."""
+    return getattr(module.function_of(call), "name", "") in ("__iter__", "__next__")
+
+
+def _is_same_each_time(code: Code, given: ast.expr, module: Module) -> bool:
+    """Return whether an argument is fixed, or a variable or an option that no loop around it changes."""
     if isinstance(given, ast.Constant):
         return True
+    loops = [above for above in module.above(given) if isinstance(above, (ast.For, ast.While))]
+    if isinstance(given, ast.Attribute) and code.values.namespaces.hold(given.value, module):
+        places = code.program.attribute_stores.get(given.attr, ())
+        is_set_here = all(home.scope_of(store) is module.scope_of(given) for home, store in places)
+        return bool(loops) and is_set_here and not _is_in_any(loops, [store for _, store in places], module)
     function = module.function_of(given)
     if not isinstance(given, ast.Name) or (function is not None and given.id in parameters(function)):
         return False
     stores = module.stores.get((module.scope_of(given), given.id), ())
-    loops = [above for above in module.above(given) if isinstance(above, (ast.For, ast.While))]
-    return bool(stores and loops) and not any(loop in set(module.above(store)) for store in stores for loop in loops)
+    return bool(stores and loops) and not _is_in_any(loops, stores, module)
+
+
+def _is_before_epochs(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is in no loop, and a loop over the epochs comes further below in the same function."""
+    around = set(module.above(call))
+    loops = [node for node in ast.walk(module.scope_of(call)) if isinstance(node, ast.For)]
+    later = (loop for loop in loops if "epoch" in ast.unparse(loop.target) and loop.lineno > call.lineno)
+    return around.isdisjoint(loops) and any(True for _ in later)
+
+
+def _is_in_any(loops: Sequence[ast.AST], nodes: Sequence[ast.AST], module: Module) -> bool:
+    return any(loop in set(module.above(node)) for node in nodes for loop in loops)
 
 
 def _is_number_of_sampler(call: ast.Call, module: Module) -> bool:

@@ -7,12 +7,14 @@ import itertools
 import re
 from collections.abc import Iterator
 
+from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, INIT_RPC, SPAWN, Code, is_count, is_ddp, is_sharding
 from jobsubmit.check.collectives.rank_conditions import is_in_branch_of_zero
 from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
 from jobsubmit.check.origins import keywords_of, words_of
 from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.module import Function, Module, own_method, spelled
+from jobsubmit.check.program.operations import Several, lifted
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -306,6 +308,9 @@ def _is_of_node(code: Code, node: ast.expr, module: Module) -> bool:
     """Return whether an expression is a number within one node, by its value, or by all that it may be set to."""
     if code.facts.has_launcher and is_count(value := code.values.of(node, module)) and value > 1:
         return bool(value == code.processes)
+    ranks = code.facts.environment.get(contract.LOCAL_RANK)
+    if isinstance(ranks, Several) and code.values.of(node, module) == lifted(int, ranks) and _is_one_group(code):
+        return True  # such as --local_rank, under whatever name the code keeps it
     text = words_of(code, node, module)
     return _OF_NODE.search(text) is not None and not _OF_ALL.search(_OF_NODE.sub("", text))
 

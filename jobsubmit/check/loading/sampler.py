@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import LOADERS, Code, is_count
 from jobsubmit.check.origins import is_seed_of_rank, origins
-from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.functions import value_in_each_call
-from jobsubmit.check.program.module import Module, own_method
+from jobsubmit.check.program.module import Module, own_method, spelled
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
@@ -25,6 +26,7 @@ _PARTS = frozenset(
     ]
 )
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
+_SHUFFLES = re.compile(r"permutation|shuffle|randperm|\.sample$")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
 
 
@@ -95,19 +97,39 @@ def _shuffled_sampler(code: Code) -> Iterator[Finding]:
 
 
 def _seeded_by_rank(code: Code) -> Iterator[Finding]:
-    """Yield a warning for a DistributedSampler that shuffles in another order on each rank."""
-    for module, call, _ in code.reached.calls:
-        seed = argument(call, "seed", 4)
-        if seed is not None and _is_sampler(code, module, call) and is_seed_of_rank(code, seed, module):
+    """Yield a warning for what divides data by rank and shuffles it before, in another order on each rank.
+
+    That is a DistributedSampler, or a function of the program.
+    """
+    for module, call, _ in code.program.calls if code.has_framework else code.reached.calls:
+        if not code.reached.of(call, module) and not code.may_be_used(call, module):
+            continue
+        seed = argument(call, "seed", 4) if _is_sampler(code, module, call) else _seed_of_divider(code, call, module)
+        if seed is not None and is_seed_of_rank(code, seed, module):
             yield Finding(
                 "warning",
                 "sampler-seed",
                 module.where(seed),
                 f"each rank shuffles with another seed ({ast.unparse(seed)}): the parts of the ranks overlap, and some "
                 "samples are left out",
-                "pass the same seed on every rank: DistributedSampler divides by rank itself",
+                "pass the same seed on every rank: what divides by rank must have the same order on all",
             )
             return
+
+
+def _seed_of_divider(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
+    """Return what a function gets as the seed of a permutation, from which it then takes the part of a rank."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    if found is None or not isinstance(found[1], ast.FunctionDef):
+        return None
+    names = parameters(found[1])
+    nodes = list(ast.walk(found[1]))
+    slices = [ast.unparse(one.slice) for one in nodes if isinstance(one, ast.Subscript)]
+    calls = [one for one in nodes if isinstance(one, ast.Call)]
+    shuffles = any(_SHUFFLES.search(spelled(one.func) or ast.unparse(one.func)) for one in calls)
+    is_by_rank = any(_RANK.search(text) for text in slices) and any(_RANK.search(name) for name in names)
+    seeds = [name for name in names if "seed" in name]
+    return given_for(call, found[1], seeds[0]) if shuffles and is_by_rank and len(seeds) == 1 else None
 
 
 def _is_sampler(code: Code, module: Module, node: ast.AST) -> bool:

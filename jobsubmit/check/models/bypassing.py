@@ -117,6 +117,9 @@ def _inner_with_method(code: Code, call: ast.Call, module: Module) -> ast.Attrib
     if not isinstance(method, ast.Attribute) or not call.args or method.attr in OWN_NAMES:
         return None
     home, inner = _inner_read(code, method.value, module)
+    if inner is None and isinstance(method.value, ast.Name) and method.attr in code.program.methods:
+        made = _unwrapped(code, method.value, module)
+        return made if made is not None and _is_inside(code, made, method.value, module) else None
     if inner is None or method.attr not in code.program.methods:
         return None
     return inner if is_wrapped(code, inner.value, home) is True else None
@@ -148,8 +151,9 @@ def _inner_kept(code: Code, call: ast.Call, module: Module) -> ast.Attribute | N
 
 
 def _inner_made(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
-    """Return the model inside a wrapper if a call is one of a variable set to it: `net = unwrap(model)`."""
-    inner = _unwrapped(code, call.func, module) if isinstance(call.func, ast.Name) and call.args else None
+    """Return the model inside a wrapper if a call is one of it: of `net = unwrap(model)`, or `unwrap(model)(x)`."""
+    is_made = isinstance(call.func, (ast.Name, ast.Call)) and call.args
+    inner = _unwrapped(code, call.func, module) if is_made else None
     return inner if inner is not None and _is_inside(code, inner, call.func, module) else None
 
 
@@ -253,9 +257,10 @@ def _is_called_too(wrapper: ast.expr, call: ast.Call, module: Module) -> bool:
     """Return whether the wrapper itself is called in the same function, with gradients: then that may be the step."""
     spelled_so = ast.unparse(wrapper)
     calls = (node for node in ast.walk(module.scope_of(call)) if isinstance(node, ast.Call))
-    return any(ast.unparse(one.func) == spelled_so and not _is_without_gradients(one, module) for one in calls)
+    return any(ast.unparse(one.func) == spelled_so and not without_gradients(one, module) for one in calls)
 
 
-def _is_without_gradients(node: ast.AST, module: Module) -> bool:
+def without_gradients(node: ast.AST, module: Module) -> bool:
+    """Return whether a node is in a block in which no gradients are computed."""
     withs = (item for above in module.above(node) if isinstance(above, ast.With) for item in above.items)
     return any(word in ast.unparse(item) for item in withs for word in ("no_grad", "inference_mode"))

@@ -287,11 +287,16 @@ def _divides(code: Code, call: ast.Call, module: Module) -> bool:
         text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
         if text and ("grad" in text.lower() or _IS_SIZE.search(_divisor(node).lower()) or names & _names_in(node)):
             return True
-    for _, node in code.program.of(ast.AugAssign, ast.BinOp, ast.Call):
+    for home, node in code.program.of(ast.AugAssign, ast.BinOp, ast.Call):
         text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
         is_by_size = _IS_SIZE.search(text) is not None
-        is_of_training = not re.search(r"log|item\(|meter|print", text)
-        if "grad" in text or (is_by_size and is_of_training and re.search(r"loss|lr|learning_rate", text)):
+        if "grad" in text:
+            return True
+        is_of_training = is_by_size and not re.search(r"log(?!p)|item\(|meter|print", text)
+        is_returned = is_of_training and any(isinstance(above, ast.Return) for above in home.above(node))
+        around = home.function_of(node) if is_returned else None
+        is_of_loss = around is not None and "loss" in around.name and "all_reduce" not in ast.unparse(around)
+        if is_of_training and (is_of_loss or re.search(r"loss|lr|learning_rate", text)):
             return True
     return False
 

@@ -71,7 +71,8 @@ def _is_optimizer(name: str) -> bool:
 
 def _clipped_by_part(code: Code) -> Iterator[Finding]:
     """Yield a warning where gradients of shards are clipped by the norm of one process's part."""
-    if not any(name.endswith((f".{FSDP}", ".FSDPStrategy")) for _, _, name in code.reached.calls):
+    names = [f"{name}." for _, _, name in code.reached.calls]
+    if not any(f".{FSDP}." in name or name.endswith(".FSDPStrategy.") for name in names):
         return
     for module, call in code.calls(_CLIP):
         if _is_for_others(code, call, module) or _is_overridden(code, call, module):
@@ -93,7 +94,8 @@ def _is_for_others(code: Code, call: ast.Call, module: Module) -> bool:
         if isinstance(above, ast.If):
             other = above.body if inner in above.orelse else above.orelse
             calls = (node for one in other for node in ast.walk(one) if isinstance(node, ast.Call))
-            if any(_is_own_clip(code, node, module) for node in calls):
+            is_open = code.values.truth(above.test, module) is None
+            if is_open and any(_is_own_clip(code, node, module) for node in calls):
                 return True
         inner = above
     return False

@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, Code, is_ddp, trains
+from jobsubmit.check.code import INIT, Code, is_ddp, is_sharding, trains
 from jobsubmit.check.collectives.all_ranks import is_for_all
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.collectives.calls import finder_of
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.common.finding import Finding
 
 # Anything that may average gradients or parameters, or share the model in another way.
@@ -26,6 +27,7 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
     """Yield a warning where every process trains and nothing that is read could average the gradients."""
     if code.has_framework or not code.is_parallel or code.looks_up_names or code.program.unread:
         return
+    yield from _not_averaged_everywhere(code)
     if _names_wrapper(code) or any(map(_SHARES.search, code.names)) or not any(True for _ in code.calls(INIT)):
         return
     if any(_is_of_model(code, call, name, module) for module, call, name in code.reached.calls):
@@ -41,6 +43,48 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
                 "wrap the model in DistributedDataParallel",
             )
             return
+
+
+def _not_averaged_everywhere(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a step that applies gradients as they are, where the program averages those of another step.
+
+    Both are steps of the same optimizer, in the same function, and nothing wraps the model.
+    """
+    if _names_wrapper(code) or any(is_sharding(name) for _, _, name in code.reached.calls):
+        return
+    finder = finder_of(code)
+    steps: dict[tuple[ast.AST, str], list[tuple[Module, ast.stmt, bool]]] = {}
+    for module, call, _ in code.reached.calls:
+        statement = module.parents.get(call)
+        if not isinstance(statement, ast.Expr) or getattr(call.func, "attr", "") != "step":
+            continue
+        between = _since_backward(statement, module)
+        if between is None or not isinstance(call.func, ast.Attribute):
+            continue
+        calls = (node for one in between for node in ast.walk(one) if isinstance(node, ast.Call))
+        is_averaged = any(finder.may_combine(one, module) for one in calls)
+        key = module.scope_of(call), spelled(call.func.value)
+        steps.setdefault(key, []).append((module, statement, is_averaged))
+    for group in steps.values():
+        bare = [(module, statement) for module, statement, is_averaged in group if not is_averaged]
+        if bare and len(bare) < len(group):
+            yield Finding(
+                "warning",
+                "never-synchronized",
+                bare[0][0].where(bare[0][1]),
+                "nothing averages the gradients of this step, as the code does for another step of the same optimizer: "
+                "the models of the processes drift apart",
+                "average them here, too",
+            )
+            return
+
+
+def _since_backward(step: ast.Expr, module: Module) -> list[ast.stmt] | None:
+    """Return the statements between the last `backward()` of a block and a step in it; None if there is none."""
+    block = next((one for _, one in ast.iter_fields(module.parents[step]) if isinstance(one, list) and step in one), [])
+    before = block[: block.index(step)] if step in block else []
+    places = [place for place, one in enumerate(before) if isinstance(one, ast.Expr) and trains(one)]
+    return before[places[-1] + 1 :] if places else None
 
 
 def _names_wrapper(code: Code) -> bool:

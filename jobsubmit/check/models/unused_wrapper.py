@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp, trains
-from jobsubmit.check.models.bypassing import is_inner, may_train
+from jobsubmit.check.models.bypassing import is_inner, may_train, without_gradients
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_of_self, returned_values, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters, position
@@ -45,7 +45,7 @@ def never_called(code: Code) -> Iterator[Finding]:
 
 
 def kept_aside(code: Code) -> Iterator[Finding]:
-    """Yield a warning for a wrapper that nothing calls or gets, while training uses the model beside it.
+    """Yield a warning for a wrapper that nothing calls or gets in a function that trains with the model beside it.
 
     `self.ddp_model = DDP(self.model)`, and the loss is computed with `self.model`.
     """
@@ -58,23 +58,39 @@ def kept_aside(code: Code) -> Iterator[Finding]:
         if not isinstance(model, (ast.Name, ast.Attribute)) or spelled(kept) == spelled(model):
             continue
         uses = [(home, node) for home, node in _uses_of(code, kept, module) if code.reached.of(node, home)]
-        if any(not _is_of_parts(home, node) and not _never_calls(code, node, home) for home, node in uses):
-            continue
         if not uses and isinstance(kept, ast.Name):
             continue
+        is_called = any(not _is_of_parts(home, node) and not _never_calls(code, node, home) for home, node in uses)
         same = [model, *_kept_as(model, module)]
         for home, node in (use for one in same for use in _uses_of(code, one, module)):
-            if node is not model and _is_trained(code, node, home):
+            if node is model or not _is_trained(code, node, home):
+                continue
+            if not is_called or _is_called_alone(code, node, home):
                 yield Finding(
                     "warning",
                     "bypassed",
                     home.where(node),
-                    f"this uses {spelled(node)}, and nothing calls the wrapper around it, {spelled(kept)} "
+                    f"this uses {spelled(node)}, and not the wrapper around it, {spelled(kept)} "
                     f"({module.where(call)}): the gradients are not averaged, and each process trains a model of its "
                     "own",
                     f"use {spelled(kept)}",
                 )
                 return
+
+
+def _is_called_alone(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether a model is called, with gradients, in a function that uses no wrapper of any model."""
+    call, scope = module.parents.get(node), module.scope_of(node)
+    is_called = isinstance(call, ast.Call) and call.func is node and bool(call.args)
+    used = (spelled(one).rpartition(".")[2] for one in ast.walk(scope) if isinstance(one, (ast.Name, ast.Attribute)))
+    return is_called and not without_gradients(node, module) and _kept_wrappers(code).isdisjoint(used)
+
+
+def _kept_wrappers(code: Code) -> set[str]:
+    """Return the names of the variables and fields that wrappers are kept in where they are made."""
+    made = (home.parents.get(call) for home, call, name in code.reached.calls if is_ddp(name))
+    targets = (target for one in made if isinstance(one, ast.Assign) for target in one.targets)
+    return {spelled(target).rpartition(".")[2] for target in targets}
 
 
 def _model_wrapped(code: Code, call: ast.Call, name: str) -> ast.expr | None:

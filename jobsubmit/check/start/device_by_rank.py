@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code
-from jobsubmit.check.origins import origins
+from jobsubmit.check.origins import origins, parts_returned
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import fields_of, given_to_fields
@@ -34,20 +34,22 @@ def by_global_rank(code: Code) -> Iterator[Finding]:
     if not code.facts.has_launcher:
         yield from _by_rank_of_spawned(code)
         return
-    if (code.processes or 0) <= 1:
-        return
     yield from _named_by_global_rank(code)
     for module, call, name in code.reached.calls:
         mapped = mapped_device(code, call, module)
         for chosen in (*numbers_of_devices(call, name), *([mapped] if mapped is not None else [])):
             if _is_global_rank(code, chosen, module):
                 last = code.facts.nodes * (code.processes or 1) - 1
+                result = "the processes of the second node would use GPUs that it does not have"
+                if code.processes is not None:
+                    has = code.facts.gpus or code.processes
+                    result = f"rank {last} would use cuda:{last}, but a node has {has}"
                 yield Finding(
                     code.level_of(call, module),
                     "rank-as-device",
                     module.where(chosen),
                     f"{ast.unparse(chosen)} is the rank among all processes but is used as the GPU number on one node: "
-                    f"rank {last} would use cuda:{last}, but a node has {code.facts.gpus or code.processes}",
+                    f"{result}",
                     'use the local rank: int(os.environ["LOCAL_RANK"])',
                 )
                 return
@@ -174,10 +176,12 @@ def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:
     given = given_to_fields(code.program).get(attribute, ())
     found = [(home, value) for home, value in given if not isinstance(value, ast.Constant)]
     for module, node in code.program.attribute_stores.get(attribute, ()):
-        if (value := assigned_to(node, module)) is None:
+        value = assigned_to(node, module)
+        values = [(module, value)] if value is not None else parts_returned(code, node, module)
+        if not values:
             return []
-        if code.reached.of(node, module) and not isinstance(value, ast.Constant):
-            found.append((module, value))
+        if code.reached.of(node, module):
+            found += [(home, one) for home, one in values if not isinstance(one, ast.Constant)]
     return found
 
 

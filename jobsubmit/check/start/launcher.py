@@ -25,6 +25,7 @@ _NUMBERS_NODE = re.compile(r"rank|NODE_INDEX|TASK_INDEX|PROCID|NODEID|--rdzv|--n
 _OWN_ID = re.compile(
     r"(--rdzv[_-]id)[=\s]\S*?(\$\{?RANDOM\b|\$\$|\$\((?:date|uuidgen|hostname)[^)]*\)|\$\{?HOSTNAME\b|`(?:date|uuidgen|hostname)[^`]*`)"
 )
+_ONE_NUMBER = re.compile(r"(--(?:node|machine)[_-]rank)[= ]\d+\b")
 _OWN_SEED = re.compile(r"--\w*seed[= ]\$\{?RANDOM\b\}?")
 _OWN_PORT = re.compile(r"(?m)^\s*(?:export\s+)?(\w+)=([^\n]*?(?:RANDOM|\bshuf\b)[^\n]*)$")
 _VISIBLE = re.compile(r"(?m)^(?:export\s+)?CUDA_VISIBLE_DEVICES=[\"']?(\d+(?:,\d+)*)\b")
@@ -45,6 +46,9 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     if job.nodes > 1 and launch.launcher == "python" and is_counted and not _uses_lightning(launch, read):
         said = f"says how many nodes there are, but not which one this is: all {job.nodes} nodes would be the first"
         yield Finding("warning", "launcher-nodes", "command", said, "pass $NODE_RANK as well, with `bash -c`")
+    if job.nodes > 1 and (found := _ONE_NUMBER.search(text)):
+        said = f"{found[0]} is the same on all {job.nodes} nodes: their processes would have the same ranks"
+        yield Finding("error", "launcher-nodes", "command", said, f"pass {found[1]}=$NODE_RANK, with `bash -c`")
     if job.nodes > 1 and (found := _OWN_ID.search(text)):
         said = f"{found[1]} is another text on each node ({found[2]}): the nodes would never meet"
         yield Finding(

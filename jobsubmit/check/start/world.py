@@ -17,7 +17,7 @@ from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
 _NODE_RANK = re.compile(r"rank|node_rank|nr|node_id|machine_rank")
-_OPTION_OF_NODE = re.compile(r"node_?(?:rank|id|index|idx)|machine_rank|nr")
+_OPTION_OF_NODE = re.compile(r"(?:node|machine|shard)_?(?:rank|id|index|idx)|nr")
 _WORLD_SIZE, _RANK, _SPAWN_ARGUMENTS = 3, 4, 2
 _DEEPEST = 3
 
@@ -149,8 +149,8 @@ def _unpassed_node_rank(code: Code) -> Iterator[Finding]:
                 code.level_of(call, module),
                 "same-ranks",
                 option.where,
-                f"{option.names[0]} is not passed in mode {code.facts.mode}: all {code.facts.nodes} nodes use its "
-                f"default, {option.default}, and have the same ranks",
+                f"{option.names[0]} is not passed: all {code.facts.nodes} nodes use its default, "
+                f"{option.default}, and have the same ranks",
                 "use --rank, which mode spawn passes: it is the number of the node"
                 if code.facts.mode == "spawn"
                 else f"pass {option.names[0]}=$NODE_RANK",
