@@ -74,6 +74,7 @@ _CONFIGURATION_OPTIONS = (
 )
 _CONFIGURATION_FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml)")
 _ANY = "*"
+_PART_OF_NAME = re.compile(r"(?<=[^/*])\*{2,}|\*{2,}(?=[^/*])")  # two unknown parts of one name: no folders
 _MOST, _MOST_SETTINGS = 20, 500
 _OUTPUT = re.compile(r"out|save|log|result|cache|dump")
 _WRITTEN = re.compile(r"out|save|log|result|cache|dump|ckpt|checkpoint|run|work|epoch|step|model")  # by earlier runs
@@ -100,7 +101,7 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
 def _searched(code: Code, bundle: Bundle) -> Iterator[Finding]:
     """Yield a warning for each literal pattern that files of this machine match, none of which is uploaded."""
     for module, call, name in code.reached.calls:
-        pattern = posixpath.normpath(_pattern(code, call, name, module))
+        pattern = _PART_OF_NAME.sub(_ANY, posixpath.normpath(_pattern(code, call, name, module)))
         if _ANY not in pattern or pattern.startswith(("/", "../", "~", _ANY)) or _WRITTEN.search(pattern):
             continue
         matches = [match.relative_to(bundle.root).as_posix() for match in islice(bundle.root.glob(pattern), _MOST)]
@@ -135,7 +136,8 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
         for module, call in code.calls(name)
         if call.args
     ]
-    for where, value in (*given, *added, *_reads(code)):
+    read = [(where, path) for where, path in _reads(code) if path.strip("./")]  # not `os.listdir("..")`, only a look
+    for where, value in (*given, *added, *read):
         path = posixpath.normpath(str(value)) if isinstance(value, (str, PurePosixPath)) else ""
         home = posixpath.dirname(where.partition(":")[0])  # a relative path may be meant from the file's own folder
         if (where, value) in added and not path.strip("./") and _has_packages(code):
@@ -226,7 +228,9 @@ def _configured(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
         else:
             settings = parse_text(read_text(code.program, path), "json" if path.endswith(".json") else "yaml")
         for key, value in islice(_leaves(settings), _MOST_SETTINGS):
-            if _INPUT.search(key.lower()) and not _OUTPUT.search(key.lower()):
+            is_set_again = any(f"{key.rpartition('.')[2]}=" in word.text for word in words)
+            may_be_read = _INPUT.search(key.lower()) or _CONFIGURATION.search(value)
+            if may_be_read and not is_set_again and not _OUTPUT.search(key.lower()):
                 yield path, value
 
 
@@ -303,7 +307,7 @@ def _path(code: Code, node: ast.expr, module: Module, depth: int = 0) -> str:
 
 def _left_out(bundle: Bundle, path: str) -> Iterator[tuple[str, LeftOut]]:
     """Yield the files that a path may mean, and what leaves them out; each folder may be unknown, a name may not."""
-    pattern = posixpath.normpath(path) if path else _ANY
+    pattern = _PART_OF_NAME.sub(_ANY, posixpath.normpath(path)) if path else _ANY
     name = pattern.rpartition("/")[2]
     if pattern.startswith(("/", "../", "~", _ANY)) or _ANY in name or name in (".", "..") or "\0" in pattern:
         return

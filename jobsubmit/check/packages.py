@@ -18,6 +18,8 @@ from jobsubmit.common.finding import Finding
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
 _INSTALLS = re.compile(r"\binstall\b([^\n;&|]*)")
+_BUILDS = re.compile(r"setup\.py\s+(?:install|develop|build)|pip3? install\s[^\n;&|]*(?:\.(?:\s|$|/)|/)")
+_MOST_BUILDERS = 20
 # Modules whose package has another name.
 _OTHER_NAMES = {
     **{"PIL": "pillow", "cv2": "opencv_python", "sklearn": "scikit_learn", "yaml": "pyyaml", "skimage": "scikit_image"},
@@ -151,17 +153,22 @@ def _not_named(
 class _Installed:
     """What a job installs before it starts: the packages that its requirements name, and words of its `setup`.
 
-    If it `is_open`, the requirements name other files.
+    If it `is_open`, the requirements name other files. `built` is the text of the `setup.py` files that it executes,
+    and `folders` are the last parts of the paths that it installs packages from.
     """
 
     names: frozenset[str]
     words: frozenset[str]
     is_open: bool
+    built: str = ""
+    folders: frozenset[str] = frozenset()
 
     def has(self, top: str) -> bool:
         """Return whether a package of this name, or one whose name is not its module's, may be installed."""
         other = _OTHER_NAMES.get(top, top)
-        if self.is_open or {top, other} & self.words or not self.names.isdisjoint(_BROUGHT_BY.get(top, ())):
+        if self.is_open or {top, other} & self.words or re.search(rf"['\"]{re.escape(top)}\b", self.built):
+            return True
+        if not self.names.isdisjoint(_BROUGHT_BY.get(top, ())) or any(one in top.lower() for one in self.folders):
             return True
         names = self.names - _FALSE_FRIENDS.get(top, set())
         own = {top.lower(), other.lower()}
@@ -174,10 +181,14 @@ def _installed_first(bundle: Bundle, requirements: str | None, setup: str) -> _I
     text = "\n".join(Path(source).read_text(errors="replace") for source in sources)
     lines = [line.strip().lower() for line in text.splitlines()]
     words = re.findall(r"(?<!\S)[\w.-]+", " ".join(_INSTALLS.findall(setup)))
+    builders = [file.source for file in bundle.files if file.path.rpartition("/")[2] == "setup.py"]
+    builders = builders if _BUILDS.search(setup) else []
     return _Installed(
         frozenset(map(_package_of, lines)) - {""},
         frozenset(spelling for word in words for spelling in (word, word.replace("-", "_").lower())),
         any(line.startswith(("-r", "-e .", ".")) for line in lines),
+        "\n".join(Path(source).read_text(errors="replace") for source in builders[:_MOST_BUILDERS]),
+        frozenset(name.lower() for name in re.findall(r"/(\w{5,})(?=\s|$)", " ".join(_INSTALLS.findall(setup)))),
     )
 
 

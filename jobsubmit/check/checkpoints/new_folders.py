@@ -62,9 +62,19 @@ def _numbered_by(code: Code, path: ast.expr, module: Module) -> str:
         if calls and not _looks_for_all(code, ast.unparse(calls[0].func)):
             return f"{ast.unparse(calls[0].func)}()"
         counted = _NEXT_NUMBER.search(ast.unparse(part))
-        if counted and not _looks_for_all(code, counted[0]):
+        counted_as = counted[0] if counted else _next_of_found(code, part, home)
+        if counted_as and not _looks_for_all(code, counted_as):
             return "the number of folders that exist"
     return ""
+
+
+def _next_of_found(code: Code, part: ast.AST, module: Module) -> str:
+    """Return how the function around takes the number after that of the last folder it found: `max(found) + 1`."""
+    function = module.function_of(part)
+    if function is None or code.passes_by(part, module) or not _SEARCHES.search(ast.unparse(function)):
+        return ""
+    sums = (node for node in ast.walk(function) if isinstance(node, ast.BinOp) and code.reached.of(node, module))
+    return next((text for one in sums if re.fullmatch(r"max\(\w+\) \+ 1", text := ast.unparse(one))), "")
 
 
 def _takes_free_number(code: Code, call: ast.Call, module: Module) -> bool:

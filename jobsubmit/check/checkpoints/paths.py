@@ -37,10 +37,17 @@ def places_saved_to(code: Code) -> Iterator[tuple[Module, ast.expr]]:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
         path = None
         if name == "torch.save":
-            path = argument(call, "f", 1)
+            for home, _, given in saving_calls(code, call, module):
+                if given is not None and not _is_in_memory(code, given, home):
+                    yield home, given
         elif name in ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save"):
             path = argument(call, "checkpoint_id") or argument(call, "storage_writer") or call
         elif last in _SAVING and code.program.definition(name) is None and last not in code.program.methods:
             path = argument(call, _SAVING[last], 0)
         if path is not None:
             yield module, path
+
+
+def _is_in_memory(code: Code, path: ast.expr, module: Module) -> bool:
+    made = code.values.assigned(path, module) if isinstance(path, ast.Name) else path
+    return isinstance(made, ast.Call) and code.program.name_of(made.func, module).endswith("BytesIO")

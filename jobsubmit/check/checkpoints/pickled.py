@@ -45,7 +45,7 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
         (module, call)
         for module, call in code.calls("torch.load")
         if argument(call, "weights_only") is None and not hides_arguments(call)
-        if not _is_of_data(call) and not _is_of_model(code, call, module)
+        if not _is_of_data(call, module) and not _is_of_model(code, call, module)
     ]
     loads.sort(key=lambda load: "pretrained" in ast.unparse(load[1]))  # another file, most likely
     for module, call in code.calls("torch.save") if loads else ():
@@ -255,9 +255,9 @@ def _is_of_model(code: Code, load: ast.Call, module: Module) -> bool:
     return owner is not None and is_torch_module(code.program, owner, module)
 
 
-def _is_of_data(load: ast.Call) -> bool:
+def _is_of_data(load: ast.Call, module: Module) -> bool:
     """Return whether what is loaded seems to be no checkpoint of this training: data, or another model."""
-    text = ast.unparse(load).lower()
+    text = f"{getattr(module.function_of(load), 'name', '')} {ast.unparse(load)}".lower()
     is_own = any(word in text for word in ("ckpt", "checkpoint", "resume", "last", "state"))
     is_other = any(word in text for word in ("teacher", "finetune", "fine_tune", "init_ckpt", "init_from"))
     return is_other or ("data" in text and not is_own)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.checkpoints.new_folders import new_at_each_start
 from jobsubmit.check.checkpoints.paths import places_saved_to
+from jobsubmit.check.checkpoints.resuming import not_asked_to_resume
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import beginning_of
 from jobsubmit.check.program.configuration import read_text
@@ -33,8 +34,9 @@ _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_fr
 def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     """Yield a warning if each restart trains from the beginning, or if the code does not get a directory's path."""
     restarts = _restarts(plan)
+    unasked = list(not_asked_to_resume(code)) if restarts else []
     is_lost = restarts and not _loads(code)
-    if is_lost:
+    if is_lost and not unasked:
         yield Finding(
             "warning",
             "no-checkpoint",
@@ -45,6 +47,7 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
         )
     else:
         yield from new_at_each_start(code) if restarts else ()
+        yield from unasked
         yield from _beside_code(code, plan)
         yield from _on_disk_of_node(code) if restarts and not plan.backend.is_this_machine else ()
     for mount in plan.mounts:
@@ -172,6 +175,8 @@ def _loads(code: Code) -> bool:
         return True
     calls = code.program.calls if code.looks_up_names or code.has_framework else code.reached.calls
     for module, call, name in calls:
+        if code.passes_by(call, module):
+            continue
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
         if name in _LOADING_FUNCTIONS and not _is_of_data(call) and not _is_of_start(call):
             return True

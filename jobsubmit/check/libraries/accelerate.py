@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, trains
+from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, is_count, trains
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.thawing import thawed_by_argument
 from jobsubmit.check.origins import keywords_of, last_value, origins, words_of
@@ -24,6 +24,8 @@ _OF_MODELS = (
 )
 _SPREADS = ("auto", "balanced", "sequential")
 _STEPS = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin")
+_ACCUMULATES = re.compile(r"(?:grad(?:ient)?_)?accum(?:ulat\w+)?(?:_steps?|_iters?)?")
+_DEEPEST = 3
 _OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
 _OF_VALIDATION = re.compile(r"val|test|eval|dev")
 _MOVES = re.compile(r"\.to\(|\.cuda\(|to_device|device")
@@ -137,12 +139,20 @@ def _is_loader(code: Code, part: ast.AST, module: Module) -> bool:
     return any(code.program.name_of(call.func, found[0]) in LOADERS for call in calls)
 
 
-def _is_prepared(code: Code, loader: ast.Name | ast.Attribute, module: Module) -> bool:
-    """Return whether a variable or an attribute is set by prepare, or by another method of the accelerator."""
+def _is_prepared(code: Code, loader: ast.Name | ast.Attribute, module: Module, depth: int = 0) -> bool:
+    """Return whether a variable or an attribute is set by prepare, or by another method of the accelerator.
+
+    What only leaves out the first batches is prepared if what it gets them from is.
+    """
     if isinstance(loader, ast.Name):
         stores = module.stores.get((module.scope_of(loader), loader.id), ())
         statements = [above for store in stores for above in module.above(store) if isinstance(above, ast.Assign)]
-        return any(_OF_ACCELERATOR.search(ast.unparse(one.value)) for one in statements)
+        sources = [_without_skipping(one.value) for one in statements]
+        return any(
+            _OF_ACCELERATOR.search(ast.unparse(one))
+            or (isinstance(one, ast.Name) and depth < _DEEPEST and _is_prepared(code, one, module, depth + 1))
+            for one in sources
+        )
     for home, target in code.program.attribute_stores.get(loader.attr, ()):
         value = assigned_to(target, home)
         statement = next((above for above in home.above(target) if isinstance(above, ast.Assign)), None)
@@ -151,6 +161,12 @@ def _is_prepared(code: Code, loader: ast.Name | ast.Attribute, module: Module) -
         if isinstance(value, ast.Name) and _is_prepared(code, value, home):
             return True
     return False
+
+
+def _without_skipping(value: ast.expr) -> ast.expr:
+    """Return the loader whose first batches a call leaves out: `accelerator.skip_first_batches(loader, 100)`."""
+    is_skipping = isinstance(value, ast.Call) and spelled(value.func).endswith("skip_first_batches")
+    return value.args[0] if is_skipping and isinstance(value, ast.Call) and value.args else value
 
 
 def _set_at(loader: ast.Name | ast.Attribute, module: Module) -> ast.AST | None:
@@ -243,7 +259,8 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
     """Yield a warning for steps that `accumulate` is to save up where the Accelerator does not know how many."""
     wanted = code.values.arguments.get("gradient_accumulation_steps")
     uses = [call for _, call, _ in code.reached.calls if getattr(call.func, "attr", "") == "accumulate"]
-    if not uses or code.facts.mode == "command" or not isinstance(wanted, int) or wanted <= 1:
+    is_given = code.facts.mode != "command" and isinstance(wanted, int) and wanted > 1
+    if not uses or not (is_given or _reads_own_setting(code)):
         return
     for module, call in code.calls(ACCELERATOR):
         if not {keyword.arg for keyword in call.keywords} & {*_STEPS, None}:
@@ -256,6 +273,19 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
                 "pass it: Accelerator(gradient_accumulation_steps=…)",
             )
             return
+
+
+def _reads_own_setting(code: Code) -> bool:
+    """Return whether the program counts steps by a setting of its own, such as `cfg.train.accum_steps`, more than one.
+
+    No argument and no configuration may tell Accelerate of it by its own name.
+    """
+    given = " ".join(code.facts.argv)
+    if "gradient_accumulation_steps" in given or "gradient_accumulation_steps" in code.program.configured_names:
+        return False
+    reads = (node for node in code.program.of(ast.Attribute) if _ACCUMULATES.fullmatch(node[1].attr))
+    values = [code.values.of(node, module) for module, node in reads if code.reached.of(node, module)]
+    return any(is_count(value) and value > 1 for value in values)
 
 
 def _asked_of_wrapper(code: Code) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -28,19 +29,19 @@ def check_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
 
     `read` returns the text of a file of the job.
     """
-    yield from _nodes_of_lightning(code)
+    yield from _nodes_of_lightning(code, read)
     yield from _nodes_of_arguments(code)
     if {"LightningCLI"} & code.names and code.facts.has_launcher:
         yield from _nodes_in_configuration(code, read)
     yield from _prepared_by_one(code)
 
 
-def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
+def _nodes_of_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield a warning for another number of nodes than the job has: Lightning compares it with the launcher's."""
     for module, call, name in code.reached.calls:
         if not _is_trainer(code, name) or not code.facts.has_launcher:
             continue
-        nodes = _nodes_given(code, call, module)
+        nodes = _nodes_given(code, call, module, read)
         if is_count(nodes) and nodes != code.facts.nodes:
             yield Finding(
                 "warning",
@@ -53,14 +54,48 @@ def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
             return
 
 
-def _nodes_given(code: Code, call: ast.Call, module: Module) -> Any:
+def _nodes_given(code: Code, call: ast.Call, module: Module, read: Callable[[str], str]) -> Any:
     """Return the number of nodes that a call gives, itself or in a mapping (`**cfg.trainer`); else its default."""
     if (given := argument(call, "num_nodes")) is not None:
-        return code.values.of(given, module)
+        value = code.values.of(given, module)
+        return _nodes_configured(code, given, read) if value is UNKNOWN else value
     settings = [code.values.of(keyword.value, module) for keyword in call.keywords if keyword.arg is None]
     if any(isinstance(one, ast.Starred) for one in call.args) or not all(isinstance(one, dict) for one in settings):
-        return UNKNOWN
+        return UNKNOWN if _may_name_nodes(code) else 1
     return next((one["num_nodes"] for one in settings if "num_nodes" in one), 1)
+
+
+def _nodes_configured(code: Code, given: ast.expr, read: Callable[[str], str]) -> Any:
+    """Return the number of a setting such as `config.num_nodes` in the files of a loader that is not followed.
+
+    It is known if no argument and no code sets it, and the files that the arguments name, or prefigure reads, say 1.
+    """
+    match given:
+        case ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
+            default = UNKNOWN
+        case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(name)), *rest]):
+            default = rest[0].value if rest and isinstance(rest[0], ast.Constant) else UNKNOWN
+        case _:
+            return UNKNOWN
+    is_set = name in code.program.attribute_stores or any(
+        isinstance(node.ctx, ast.Store) and getattr(node.slice, "value", None) == name
+        for _, node in code.program.of(ast.Subscript)
+    )
+    if is_set or name in " ".join(code.facts.argv).replace("-", "_"):
+        return UNKNOWN
+    words = [word.partition("=")[2] or word for word in code.facts.argv]
+    files = [word for word in words if word.endswith((".yaml", ".yml", ".json", ".ini"))]
+    files += ["defaults.ini"] if code.program.imports("prefigure") else []
+    found = [one for file in files for one in re.findall(rf"(?m)^\W*{name}\W*[:=]\s*(\d+)\b", read(file))]
+    if found:
+        return 1 if {*found} == {"1"} else UNKNOWN  # a graph may have nodes, too
+    return default if files and name not in code.program.configured_names else UNKNOWN
+
+
+def _may_name_nodes(code: Code) -> bool:
+    """Return whether the program, a configuration or an argument names a number of nodes for the Trainer."""
+    given = " ".join(code.facts.argv)
+    return "num_nodes" in (code.names | code.program.configured_names) or "num_nodes" in given
 
 
 def _nodes_of_arguments(code: Code) -> Iterator[Finding]:

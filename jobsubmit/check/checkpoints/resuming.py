@@ -1,0 +1,69 @@
+"""Programs that load a checkpoint only if an option names it, which a restart does not add."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.origins import words_of
+from jobsubmit.check.program.module import spelled
+from jobsubmit.common.finding import Finding
+
+_OPTION = re.compile(r"resume(?:_from)?(?:_(?:checkpoint|ckpt|path|file))?")
+_LOADS = re.compile(r"^load$|load_(?:state|check|ckpt|model|weight|snap|from|pretrain|resume)|resume|restore")
+_FINDS = re.compile(
+    r"(?<!drop_)\blast|_last|latest|newest|recent|glob|listdir|scandir|exists|isfile|is_file|snapshot|auto_?resume"
+    r"|find_(?:last|check|ckpt|resum)"
+)
+
+
+def not_asked_to_resume(code: Code) -> Iterator[Finding]:
+    """Yield a warning where the option that has the code load a checkpoint is not given, and nothing else loads one."""
+    if code.has_framework or code.program.unread or _finds_checkpoints(code):
+        return
+    unset = [one for one in code.options if _OPTION.fullmatch(one.field) and _is_empty(code, one.field)]
+    for module, node in code.program.of(ast.If):
+        option = next((one for one in unset if _asks_for(node.test, one.field)), None)
+        if option is None or not code.reached.of(node, module) or code.values.truth(node.test, module) is not False:
+            continue
+        calls = (one for statement in node.body for one in ast.walk(statement) if isinstance(one, ast.Call))
+        if any(_LOADS.search(spelled(one.func).rpartition(".")[2]) for one in calls):
+            yield Finding(
+                "warning",
+                "no-checkpoint",
+                "restarts",
+                f"the code loads a checkpoint only if {max(option.names, key=len)} is given ({module.where(node)}), "
+                "and it is not: each restart trains from the beginning",
+                "let the code look for its last checkpoint at each start",
+            )
+            return
+
+
+def _is_empty(code: Code, field: str) -> bool:
+    return field in code.values.arguments and not code.values.arguments[field]
+
+
+def _asks_for(test: ast.expr, field: str) -> bool:
+    """Return whether a condition is that an option is given, and nothing else."""
+    match test:
+        case ast.Attribute() | ast.Name():
+            return spelled(test).rpartition(".")[2] == field
+        case ast.Compare(left=left, ops=[ast.IsNot() | ast.NotEq()], comparators=[ast.Constant(value=None | "")]):
+            return _asks_for(left, field)
+    return False
+
+
+def _finds_checkpoints(code: Code) -> bool:
+    """Return whether the code may look for checkpoints itself, by the words of what it loads and of its conditions."""
+    for module, call, name in code.reached.calls:
+        last = spelled(call.func).rpartition(".")[2] or name
+        if not _LOADS.search(last) or code.passes_by(call, module):
+            continue
+        tests = [ast.unparse(above.test) for above in module.above(call) if isinstance(above, ast.If)]
+        if _FINDS.search(last) or any(map(_FINDS.search, tests)):
+            return True
+        if any(_FINDS.search(words_of(code, given, module)) for given in call.args[:1]):
+            return True
+    return False
