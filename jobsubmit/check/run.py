@@ -6,7 +6,7 @@ import ast
 import itertools
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -100,6 +100,7 @@ _OF_CODE = (
     *(check_unused_parameters, check_saving, check_races, check_reduced, check_conditions, check_scaling),
 )
 _COMMENT = re.compile(r"\s*#")
+_PROGRAM = re.compile(r"[\w./-]+\.py\b")
 _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # `pip install -e .` in the setup, or a line `-e .` of the requirements.
@@ -129,6 +130,8 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     yield from found
     if plan.mode == "launch" and job.command is None:
         yield _deprecated(plan)
+    if plan.boot_file is None and job.command is not None:
+        yield from _not_followed(job, read, paths)
     if plan.boot_file is None or any(finding.level == "error" for finding in found):
         return
     roots = _python_path(job, read) + ((f"{launch.folder}/",) if launch.folder and is_module else ())
@@ -195,6 +198,17 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPla
         local_rank="env" if mode != "launch" or launch.options.get("use_env") else "argument",
     )
     return seen, own, launch.is_module
+
+
+def _not_followed(job: LaunchPlan, read: Callable[[str], str], paths: Container[str]) -> Iterator[Finding]:
+    """Yield that the code is not checked, where it is unclear how a command starts the program that it names."""
+    text = shell_text(job.command or (), read)[0] or " ".join(job.command or ())
+    lines = "\n".join(line for line in text.splitlines() if not _COMMENT.match(line))
+    named = next((word for word in _PROGRAM.findall(lines) if posixpath.normpath(word) in paths), None)
+    if named is not None:
+        said = f"it is not clear how this starts {named}, so its code is not checked"
+        hint = "let the last line of the command start it, without a pipe, a loop or a condition"
+        yield Finding("unknown", "command", "command", said, hint)
 
 
 def _started(launch: Launch) -> Launch:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 _TAKES = re.compile(r"(?:local +)?([A-Za-z_]\w*)=\"?\$\{?(\d)\}?\"?")
 _HARMLESS = r"(?:PYTHONPATH|(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+)="  # a variable that says nothing of the start
 _PREPARES = re.compile(
-    r"#|set\s+-|echo\b|ulimit\b|mkdir\b|nvidia-smi\b|(?:python\d?\s+-m\s+)?pip\d?\s+install\b|date\b|env$|hostname\b"
+    r"set\s+-|echo\b|ulimit\b|mkdir\b|nvidia-smi\b|(?:python\d?\s+-m\s+)?pip\d?\s+install\b|date\b|env$|hostname\b"
     rf"|export\s+{_HARMLESS}|{_HARMLESS}(?:[^\s\"']*|\"[^\"]*\"|'[^']*'|\$\(\([^()]*\)\))$"
 )
 _NUMBERS_NODES = re.compile(r"(?:export\s+)?(?:\w*RANK|\w*WORLD_SIZE|MASTER_\w+)=[^`()]*")
 _TORCH_LAUNCHER = re.compile(r"(?:\S*/)?torchrun\b|(?:\S*/)?python[\d.]*\s+-m\s+torch\.distributed\.\w+")
+_COMMENT = re.compile(r"""(?m)^\s*#.*$|\s#\s[^\n"']*$""")
 _ARRAY = re.compile(r"^(\w+)=\(([^()]*)\)\s*$", re.MULTILINE)  # ARGS=(--a 1 --b 2)
 _REST = re.compile(r"\$@|\$\{@(?::([1-9]))?\}")  # "${@:2}": from the second argument on
 _SUM = re.compile(r"\$\(\([^()]*\)\)")
@@ -99,6 +100,7 @@ def folder_of_shell(text: str) -> str:
 
 def _steps(text: str) -> list[str]:
     """Return the steps of a shell's text, each on one line, with the elements of arrays in their places."""
+    text = _COMMENT.sub("", text)
     text = _OF_PROCESSES.sub(r"\1", re.sub(r"\\\n", " ", text))
     text = _QUOTED.sub(lambda found: " ".join(found[0].split()), text)
     for name, content in _ARRAY.findall(text):

@@ -148,20 +148,24 @@ def _on_cpu(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[F
     if isinstance(made, ast.Attribute):
         made = _only_value(code, made, module)
     given = argument(call, "tensor", _TENSOR[name]) if needs_gpu and name in _TENSOR and made is None else None
-    is_always = isinstance(given, ast.Name) and _is_always_on_cpu(code, given, module, frozenset())
-    if argument(call, "group") is None and (is_always or (made is not None and _is_on_cpu(code, made, module))):
+    tensor = given if isinstance(given, ast.Name) else made
+    is_on_cpu = tensor is not None and _is_always_on_cpu(code, tensor, module, frozenset())
+    if argument(call, "group") is None and is_on_cpu:
         seen = ast.unparse(made or given or call)
         text = f"{name}() is given a tensor on the CPU ({seen}), and NCCL communicates on GPUs only"
         yield _finding(code, module, call, "tensor-on-cpu", text, "move it to the GPU: .cuda(), or device=…")
 
 
 def _is_always_on_cpu(code: Code, node: ast.expr, module: Module, known: frozenset[str]) -> bool:
-    """Return whether a tensor is on the CPU whatever its variable is set to, perhaps put together from such ones."""
+    """Return whether a tensor is on the CPU whatever its variable is set to.
+
+    What is put together from others is where each of them is: torch refuses a mixture.
+    """
     if not isinstance(node, ast.Name):
         is_joined = isinstance(node, ast.Call) and code.program.name_of(node.func, module) in _PUTS_TOGETHER
         items = argument(node, "tensors", 0) if isinstance(node, ast.Call) and is_joined else None
         if isinstance(items, (ast.Tuple, ast.List)):
-            return all(_is_always_on_cpu(code, one, module, known) for one in items.elts)
+            return any(_is_always_on_cpu(code, one, module, known) for one in items.elts)
         return _is_on_cpu(code, node, module)
     if node.id in known:
         return True

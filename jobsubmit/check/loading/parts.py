@@ -205,7 +205,7 @@ def _is_kept(node: ast.AST, module: Module) -> bool:
         return _is_kept(above, module)
     if isinstance(above, ast.keyword) and isinstance(call := module.parents.get(above), ast.Call):
         return spelled(call.func) == "dict"
-    while isinstance(above, ast.Tuple):
+    while isinstance(above, (ast.Tuple, ast.IfExp)):  # `dist.get_rank() if dist.is_initialized() else 0`
         above = module.parents.get(above)
     return isinstance(above, ast.Assign) and not isinstance(node, ast.Name)
 

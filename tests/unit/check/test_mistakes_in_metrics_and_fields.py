@@ -185,6 +185,39 @@ def main(lr: float = 0.1):
 """
 
 
+STATISTICS = (
+    STARTED
+    + """
+def update_average(losses):
+    stats = torch.stack([torch.stack(losses).sum(), COUNT])
+    dist.all_reduce(stats)
+    return (stats[0] / stats[1]).item()
+update_average([torch.rand(1).cuda()[0]])
+"""
+)
+STREAMED = (
+    STARTED
+    + """
+from torch.utils.data import IterableDataset
+class Numbers:
+    def __init__(self):
+        self.rank = dist.get_rank() if dist.is_initialized() else 0
+        self.world_size = dist.get_world_size() if dist.is_initialized() else 1
+        info = torch.utils.data.get_worker_info()
+        self.worker_id, self.num_workers = (info.id, info.num_workers) if info is not None else (0, 1)
+    def sample(self, rows):
+        DIVIDED
+        return rows[self.worker_id :: self.num_workers]
+class Rows(IterableDataset):
+    def __init__(self, rows):
+        self.rows, self.numbers = rows, Numbers()
+    def __iter__(self):
+        yield from self.numbers.sample(self.rows)
+model = DDP(nn.Linear(4, 4).cuda())
+for x in DataLoader(Rows(list(range(64)))):
+    model(torch.rand(2, 4).cuda()).sum().backward()
+"""
+)
 CONFIGURED = """
 import argparse, pytorch_lightning as pl
 from sconf import Config
@@ -207,6 +240,16 @@ def changed(text: str, name: str, wrong: str, right: str) -> tuple[str, str]:
         ("left-by-one", *changed(STOPPED, "SCORE", "own", "score"), GPUS),
         ("left-by-one", *changed(LEFT, "CONDITION", "self.global_rank == 0", "self.multi_gpu"), GPUS),
         ("other-keys", *changed(INHERITED, "SAVED", "self.model.module", "self.model"), GPUS),
+        (
+            "tensor-on-cpu",
+            *changed(STATISTICS, "COUNT", "torch.tensor(1.0)", 'torch.tensor(1.0, device="cuda")'),
+            GPUS,
+        ),
+        (
+            "no-sampler",
+            *changed(STREAMED, "DIVIDED", "pass", "rows = rows[self.rank :: self.world_size]"),
+            GPUS,
+        ),
         ("set-epoch", *changed(STREAM, "NEXT", "pass", "self.loader.sampler.set_epoch(self.epoch)"), GPUS),
         (
             "clipped-by-part",
@@ -262,3 +305,27 @@ def test_lightning_nodes_in_a_file_that_only_a_library_reads(
     (tmp_path / "c.yaml").write_text(settings)
     text = found(tmp_path, CONFIGURED, **GPUS, args=["--config", "c.yaml", *words])
     assert ("lightning-nodes" in text) is expected
+
+
+def test_a_comment_in_the_script_of_a_command_is_no_step(tmp_path: Path) -> None:
+    lines = ["#!/bin/bash", "# One process per device; the rest goes to the script.", "n=${NPROC_PER_NODE:-2}"]
+    (tmp_path / "run.sh").write_text("\n".join([*lines, "torchrun --nproc_per_node=$n train.py  # first; last"]) + "\n")
+    job: dict[str, Any] = {**GPUS, "resources": {"nodes": 1, "nproc_per_node": 2}, "command": "bash run.sh"}
+    text = METRICS.replace("{given}", "")
+    assert "rank-0-collective" in found(tmp_path, text, **job)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("for seed in 1 2; do python train.py --seed $seed; done\n", True),
+        ("# python train.py\nfor seed in 1 2; do ./train $seed; done\n", False),
+        ("for seed in 1 2; do python /opt/train.py; done\n", False),
+        ("python train.py\n", False),
+    ],
+)
+def test_a_command_that_is_not_followed_is_said_so(tmp_path: Path, script: str, expected: bool) -> None:
+    (tmp_path / "run.sh").write_text(script)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    unknown = [one for one in findings(tmp_path, **GPUS, command="bash run.sh") if one.level == "unknown"]
+    assert [one.check for one in unknown] == ["command"] * expected
