@@ -156,6 +156,7 @@ def test_secrets_and_what_is_left_out_are_in_no_diff(job: Path, jobsubmit: Comma
     for name in (".env", "netrc", "private.txt"):
         (code / name).unlink()
     created = jobsubmit.json("create", "project/job.yaml")
+    jobsubmit("wait", created["id"], code=None)
     assert created["code"]["git"]["uncommitted"] == [".env", "helpers.py", "netrc", "train.py"]
     (diff,) = stored(job, ".diff")
     told = diff.read_bytes()
