@@ -67,7 +67,7 @@ from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, launch_of_command, parse_launch
 from jobsubmit.plan.processes import build_boot_words, expand
-from jobsubmit.plan.shell_words import shell_text
+from jobsubmit.plan.shell_words import shell_text, text_of_command
 from jobsubmit.spec.modes import Start
 
 _SOME = 8
@@ -202,9 +202,8 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPla
 
 def _not_followed(job: LaunchPlan, read: Callable[[str], str], paths: Container[str]) -> Iterator[Finding]:
     """Yield that the code is not checked, where it is unclear how a command starts the program that it names."""
-    text = shell_text(job.command or (), read)[0] or " ".join(job.command or ())
-    lines = "\n".join(line for line in text.splitlines() if not _COMMENT.match(line))
-    named = next((word for word in _PROGRAM.findall(lines) if posixpath.normpath(word) in paths), None)
+    words = _PROGRAM.findall(text_of_command(job.command or (), read))
+    named = next((word for word in words if posixpath.normpath(word) in paths), None)
     if named is not None:
         said = f"it is not clear how this starts {named}, so its code is not checked"
         hint = "let the last line of the command start it, without a pipe, a loop or a condition"

@@ -37,8 +37,20 @@ _TO_OWN_FOLDER = re.compile(
 
 
 def shell_text(command: Sequence[str], read: Callable[[str], str]) -> tuple[str, Sequence[str]]:
-    """Return what a shell executes for a start command, and its arguments from $0 on; empty where there is no shell."""
-    words = list(command)
+    """Return what a shell executes for a start command, and its arguments from $0 on; empty where there is no shell.
+
+    Comments are left out: nothing in them is executed.
+    """
+    text, arguments = _given_to_shell(list(command), read)
+    return _COMMENT.sub("", text), arguments
+
+
+def text_of_command(command: Sequence[str], read: Callable[[str], str]) -> str:
+    """Return what a start command executes, as text: of a shell, what that executes."""
+    return shell_text(command, read)[0] or " ".join(command)
+
+
+def _given_to_shell(words: list[str], read: Callable[[str], str]) -> tuple[str, Sequence[str]]:
     if not words or words[0].rpartition("/")[2] not in ("bash", "sh"):
         return (read(words[0]), words) if words and words[0].endswith(".sh") else ("", [])
     rest = list(itertools.dropwhile(lambda word: re.fullmatch(r"-[elux]+", word), words[1:]))
@@ -100,7 +112,6 @@ def folder_of_shell(text: str) -> str:
 
 def _steps(text: str) -> list[str]:
     """Return the steps of a shell's text, each on one line, with the elements of arrays in their places."""
-    text = _COMMENT.sub("", text)
     text = _OF_PROCESSES.sub(r"\1", re.sub(r"\\\n", " ", text))
     text = _QUOTED.sub(lambda found: " ".join(found[0].split()), text)
     for name, content in _ARRAY.findall(text):

@@ -21,6 +21,28 @@ GPUS: dict[str, Any] = {"backend": SLURM}
 RESTARTED: dict[str, Any] = {**GPUS, "restarts": 3}
 
 
+# How most programs begin: with imports, or with a process group, too.
+IMPORTED = """
+import argparse, glob, json, os, sys, time, numpy as np, torch, torch.distributed as dist, torch.nn as nn
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+"""
+STARTED = f"""{IMPORTED}
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+"""
+
+
+def with_files(folder: Path, files: dict[str, str]) -> None:
+    """Write files into a folder, by their paths in it."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def findings(folder: Path, missing: Collection[str] | None = None, **fields: Any) -> list[Finding]:
     """Check the `train.py` of a folder; `missing` are the modules that the nodes' Python lacks, if that is known."""
     spec: dict[str, Any] = {"name": "checked", "mode": "torchrun", "code_dir": str(folder), "resources": TWO}

@@ -12,7 +12,7 @@ from jobsubmit.check.start.devices import hidden_gpus
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, launch_of_command
-from jobsubmit.plan.shell_words import shell_text
+from jobsubmit.plan.shell_words import text_of_command
 
 _BY_TORCH = {"torchrun": "torchrun", "launch": "torch.distributed.launch"}
 _HINT = (
@@ -39,7 +39,7 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     `read` returns the text of a file of the job.
     """
     yield from _loopback(job)
-    text = shell_text(job.command or (), read)[0] or " ".join(job.command or ())
+    text = text_of_command(job.command or (), read)
     launch = launch_of_command(job.command or (), read, variables_of(job))
     yield from _unset_variables(job, text)
     is_counted = _COUNTS_NODES.search(text) and not _NUMBERS_NODE.search(text)

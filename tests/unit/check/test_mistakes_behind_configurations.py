@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import GPUS, RESTARTED, each_mistake, findings, found
+from checked import GPUS, RESTARTED, each_mistake, findings, found, with_files
 
 LOADED = """
 import argparse, copy, json, os, random, yaml, torch, torch.distributed as dist, torch.nn as nn
@@ -213,12 +213,6 @@ solver = Solver(Config("c.yaml", **{{k: v for k, v in args.__dict__.items() if v
 solver.fit()
 """
 )
-
-
-def with_files(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import checked
 import pytest
 from checked import GPUS, RESTARTED, each_mistake, findings, found
 
-STARTED = """
-import argparse, os, torch, torch.distributed as dist, torch.nn as nn, yaml
+STARTED = f"""{checked.STARTED}
+import yaml
 from dataclasses import dataclass
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
-rank = dist.get_rank()
 data = TensorDataset(torch.rand(64, 4))
 """
 METRICS = (

@@ -7,20 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import GPUS, RESTARTED, each_mistake, findings, found
+from checked import GPUS, IMPORTED, RESTARTED, STARTED, each_mistake, findings, found, with_files
 
-IMPORTED = """
-import argparse, glob, json, os, sys, torch, torch.distributed as dist, torch.nn as nn
-import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
-"""
-STARTED = f"""{IMPORTED}
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-"""
 ORDERED = (
     STARTED
     + """
@@ -227,12 +215,6 @@ if __name__ == "__main__":
 )
 
 
-def with_files(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-
-
 def filled(text: str, **values: str) -> str:
     """Put values into a program, whose other braces stay as they are."""
     for name, value in values.items():
@@ -322,6 +304,12 @@ def test_two_unknown_parts_of_a_name_are_one_name(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(text + "rows(os.environ['KIND'], os.environ['SIZE'])\n")
     with_files(tmp_path, {"data/small1.d/rows.csv": "", ".gitignore": "data/\n"})
     assert not [one for one in findings(tmp_path, **GPUS) if one.level == "unknown"]
+
+
+def test_a_number_in_a_comment_of_a_script_is_none(tmp_path: Path) -> None:
+    lines = ["# on one node: torchrun --node_rank 0 train.py", 'torchrun --nnodes=2 --node_rank "$NODE_RANK" train.py']
+    with_files(tmp_path, {"run.sh": "\n".join(lines)})
+    assert "launcher-nodes" not in found(tmp_path, STARTED, **GPUS, command="bash run.sh")
 
 
 def test_packages_that_the_setup_builds(tmp_path: Path) -> None:

@@ -6,20 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import GPUS, RESTARTED, SLURM, each_mistake, findings, found
+from checked import GPUS, IMPORTED, RESTARTED, SLURM, STARTED, each_mistake, findings, found
 
-IMPORTED = """
-import argparse, os, time, numpy as np, torch, torch.distributed as dist, torch.nn as nn
-import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
-"""
-STARTED = f"""{IMPORTED}
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-"""
 SHUFFLED = (
     IMPORTED
     + """
