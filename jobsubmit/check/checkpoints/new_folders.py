@@ -6,10 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.checkpoints.paths import places_saved_to, saving_calls
+from jobsubmit.check.checkpoints.paths import places_saved_to
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import origins, parts_returned, words_of
-from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.functions import enter
 from jobsubmit.check.program.module import FUNCTIONS, Module
@@ -28,21 +27,15 @@ _OF_LAST = re.compile(r"ckpt|checkpoint|resume|last|latest")
 
 def new_at_each_start(code: Code) -> Iterator[Finding]:
     """Yield a warning where checkpoints go to a place that is new at each start: no restart finds them."""
-    saves: list[tuple[Module, ast.expr, ast.expr | None]] = []
-    for module, call in code.calls("torch.save"):
-        saves += saving_calls(code, call, module)
-    for name in ("save", "async_save"):
-        for module, call in code.calls(f"torch.distributed.checkpoint.{name}"):
-            saves.append((module, call, argument(call, "checkpoint_id")))
+    saves = list(places_saved_to(code))
     for name in ("os.path.isfile", "os.path.exists"):
         for module, call in code.calls(name):
             if call.args and _OF_LAST.search(ast.unparse(call.args[0])):
                 saves.append((module, call, call.args[0]))
-    saves += ((module, path, path) for module, path in places_saved_to(code))
     for module, place, path in saves:
-        words = _words_of_path(code, path, module) if path is not None else ""
+        words = _words_of_path(code, path, module)
         found = _NEW_NAME.search(words) or _NEW_NAME.search(_of_configuration(code, words))
-        source = found[0] if found else _numbered_by(code, path, module) if path is not None else ""
+        source = found[0] if found else _numbered_by(code, path, module)
         if source:
             yield Finding(
                 "warning",

@@ -31,21 +31,21 @@ def saving_calls(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[M
             yield home, outer, argument(outer, "f", 1)
 
 
-def places_saved_to(code: Code) -> Iterator[tuple[Module, ast.expr]]:
-    """Yield the paths that checkpoints are saved to."""
+def places_saved_to(code: Code) -> Iterator[tuple[Module, ast.expr, ast.expr]]:
+    """Yield the paths that checkpoints are saved to, each with the place that saves: the call, or the path itself."""
     for module, call, name in code.reached.calls:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
-        path = None
+        place, path = None, None
         if name == "torch.save":
-            for home, _, given in saving_calls(code, call, module):
+            for home, outer, given in saving_calls(code, call, module):
                 if given is not None and not _is_in_memory(code, given, home):
-                    yield home, given
+                    yield home, outer, given
         elif name in ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save"):
-            path = argument(call, "checkpoint_id") or argument(call, "storage_writer") or call
+            place, path = call, argument(call, "checkpoint_id") or argument(call, "storage_writer") or call
         elif last in _SAVING and code.program.definition(name) is None and last not in code.program.methods:
             path = argument(call, _SAVING[last], 0)
         if path is not None:
-            yield module, path
+            yield module, place or path, path
 
 
 def _is_in_memory(code: Code, path: ast.expr, module: Module) -> bool:

@@ -120,7 +120,7 @@ def _beside_code(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     restarts = _restarts(plan)
     if not (restarts or plan.backend.uses_containers) or not _starts_in_code(code, plan):
         return
-    places = [(module.where(path), beginning_of(code, path, module)) for module, path in places_saved_to(code)]
+    places = [(module.where(path), beginning_of(code, path, module)) for module, _, path in places_saved_to(code)]
     if {"HfArgumentParser", "TrainingArguments"} <= code.names and "output_dir" not in code.program.attribute_stores:
         places.append(("hyperparameters", str(code.values.arguments.get("output_dir") or "")))
     if not places or not all(_is_relative(path) for _, path in places):

@@ -149,11 +149,10 @@ class CollectiveFinder:
 
     def _is_of_only_mesh(self, group: ast.expr) -> bool:
         """Return whether a group is `mesh.get_group()`, and the only mesh has one dimension: all processes."""
-        meshes = [call for _, call in self.code.calls(*MESHES)]
-        shapes = [argument(call, "mesh_shape", 1) for call in meshes]
-        is_flat = len(shapes) == 1 and isinstance(shapes[0], ast.Tuple) and len(shapes[0].elts) == 1
-        is_asked = isinstance(group, ast.Call) and not group.args and getattr(group.func, "attr", "") == "get_group"
-        return is_flat and is_asked
+        if not isinstance(group, ast.Call) or group.args or getattr(group.func, "attr", "") != "get_group":
+            return False
+        shapes = [argument(call, "mesh_shape", 1) for _, call in self.code.calls(*MESHES)]
+        return len(shapes) == 1 and isinstance(shapes[0], ast.Tuple) and len(shapes[0].elts) == 1
 
     def _name_of_method(self, call: ast.Call, module: Module) -> str:
         target = call.func

@@ -238,11 +238,14 @@ def _judged_for(counter: str, loop: ast.AST, module: Module) -> Iterator[ast.Com
 
 def _sets_more(node: ast.AST, counter: str) -> bool:
     """Return whether a statement adds to a counter, or sets it, alone or with others, to the number of the step."""
-    if isinstance(node, ast.AugAssign):
-        return spelled(node.target) == counter
-    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Tuple):
-        return isinstance(node, ast.Assign) and spelled(node.targets[0]) == counter and bool(spelled(node.value))
-    return any(spelled(one) == counter for one in node.targets[0].elts)
+    match node:
+        case ast.AugAssign(target=target):
+            return spelled(target) == counter
+        case ast.Assign(targets=[ast.Tuple(elts=targets), *_]):
+            return any(spelled(one) == counter for one in targets)
+        case ast.Assign(targets=[target, *_], value=value):
+            return spelled(target) == counter and bool(spelled(value))
+    return False
 
 
 def _is_combined(finder: CollectiveFinder, counter: str, loop: ast.AST, module: Module) -> bool:
@@ -256,9 +259,8 @@ def _loop_left_by(node: ast.If, module: Module) -> ast.For | ast.While | None:
     if not isinstance(node.body[-1], (ast.Break, ast.Return)):
         return None
     loop, tests = loop_and_tests(node.body[-1], module)
-    outer = tests[1:]  # `if loss < best: … elif …: break`
-    is_elif = bool(outer) and not outer[1:] and outer[0].orelse == [node]
-    return loop if tests[:1] == [node] and (not outer or is_elif) else None
+    around = [one.orelse for one in tests[1:]]  # `if loss < best: … elif …: break`
+    return loop if tests[:1] == [node] and around in ([], [[node]]) else None
 
 
 def _reads_clock(code: Code, test: ast.expr, module: Module) -> bool:

@@ -83,13 +83,18 @@ def _nodes_configured(code: Code, given: ast.expr, read: Callable[[str], str]) -
     )
     if is_set or name in " ".join(code.facts.argv).replace("-", "_"):
         return UNKNOWN
-    words = [word.partition("=")[2] or word for word in code.facts.argv]
-    files = [word for word in words if word.endswith((".yaml", ".yml", ".json", ".ini"))]
+    files = _files_named(code, (".yaml", ".yml", ".json", ".ini"))
     files += ["defaults.ini"] if code.program.imports("prefigure") else []
     found = [one for file in files for one in re.findall(rf"(?m)^\W*{name}\W*[:=]\s*(\d+)\b", read(file))]
     if found:
         return 1 if {*found} == {"1"} else UNKNOWN  # a graph may have nodes, too
     return default if files and name not in code.program.configured_names else UNKNOWN
+
+
+def _files_named(code: Code, endings: tuple[str, ...]) -> list[str]:
+    """Return the files with these endings that arguments name, alone or after `=`."""
+    words = [word.partition("=")[2] or word for word in code.facts.argv]
+    return [word for word in words if word.endswith(endings)]
 
 
 def _may_name_nodes(code: Code) -> bool:
@@ -147,8 +152,7 @@ def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[
 
 def _settings_of_trainer(code: Code, read: Callable[[str], str]) -> dict[str, tuple[object, str]]:
     """Return what LightningCLI gives its Trainer, with the place: its defaults, then files, then arguments."""
-    words = [word.partition("=")[2] or word for word in code.facts.argv]
-    files = [word for word in words if word.endswith((".yaml", ".yml"))]
+    files = _files_named(code, (".yaml", ".yml"))
     field = "command" if code.facts.mode == "command" else "args"
     settings: dict[str, tuple[object, str]] = {"num_nodes": (1, files[0] if files else field)}
     for module, call, name in code.reached.calls:

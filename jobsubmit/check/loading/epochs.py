@@ -142,8 +142,8 @@ def _is_before_epochs(call: ast.Call, module: Module) -> bool:
     """Return whether a call is in no loop, and a loop over the epochs comes further below in the same function."""
     around = set(module.above(call))
     loops = [node for node in ast.walk(module.scope_of(call)) if isinstance(node, ast.For)]
-    later = (loop for loop in loops if "epoch" in ast.unparse(loop.target) and loop.lineno > call.lineno)
-    return around.isdisjoint(loops) and any(True for _ in later)
+    is_later = any("epoch" in ast.unparse(loop.target) and loop.lineno > call.lineno for loop in loops)
+    return around.isdisjoint(loops) and is_later
 
 
 def _is_in_any(loops: Sequence[ast.AST], nodes: Sequence[ast.AST], module: Module) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.bypassing import is_inner, may_train, without_gradients
@@ -49,6 +49,7 @@ def kept_aside(code: Code) -> Iterator[Finding]:
 
     `self.ddp_model = DDP(self.model)`, and the loss is computed with `self.model`.
     """
+    wrappers = _kept_wrappers(code)
     for module, call, name in code.reached.calls:
         statement = module.parents.get(call)
         kept = statement.targets[0] if isinstance(statement, ast.Assign) else None
@@ -65,7 +66,7 @@ def kept_aside(code: Code) -> Iterator[Finding]:
         for home, node in (use for one in same for use in _uses_of(code, one, module)):
             if node is model or not _is_trained(code, node, home):
                 continue
-            if not is_called or _is_called_alone(code, node, home):
+            if not is_called or _is_called_alone(node, home, wrappers):
                 yield Finding(
                     "warning",
                     "bypassed",
@@ -78,12 +79,12 @@ def kept_aside(code: Code) -> Iterator[Finding]:
                 return
 
 
-def _is_called_alone(code: Code, node: ast.expr, module: Module) -> bool:
-    """Return whether a model is called, with gradients, in a function that uses no wrapper of any model."""
+def _is_called_alone(node: ast.expr, module: Module, wrappers: Collection[str]) -> bool:
+    """Return whether a model is called, with gradients, in a function that uses none of the wrappers."""
     call, scope = module.parents.get(node), module.scope_of(node)
     is_called = isinstance(call, ast.Call) and call.func is node and bool(call.args)
     used = (spelled(one).rpartition(".")[2] for one in ast.walk(scope) if isinstance(one, (ast.Name, ast.Attribute)))
-    return is_called and not without_gradients(node, module) and _kept_wrappers(code).isdisjoint(used)
+    return is_called and not without_gradients(node, module) and not any(name in wrappers for name in used)
 
 
 def _kept_wrappers(code: Code) -> set[str]:

@@ -81,7 +81,7 @@ def _is_set_at_once(values: Values, node: ast.Attribute, module: Module) -> bool
         return found is not None and is_record(found.owner) and node.attr in fields_of(found.owner)
     makers = [home.function_of(place) for home, place in places]
     is_set_once = len(places) == 1 and getattr(makers[0], "name", "") == "__init__"
-    return is_set_once or (spelled(node.value) == "self" and _stays(values, node, module, places))
+    return is_set_once or _kept(values, node, module, places) is not UNKNOWN
 
 
 def _is_entry(values: Values, node: ast.Attribute, module: Module) -> bool:
@@ -166,12 +166,8 @@ def _stored(values: Values, node: ast.Attribute, module: Module) -> Any:
     ]
     if not places:
         return before
-    if (
-        before is UNKNOWN
-        and spelled(node.value) == "self"
-        and _stays(values, node, module, [pair[:2] for pair in places])
-    ):
-        return _field(values, node, module)
+    if before is UNKNOWN and (kept := _kept(values, node, module, [pair[:2] for pair in places])) is not UNKNOWN:
+        return kept
     if len(places) > 1 and not _are_same(values, places):
         return UNKNOWN
     home, place, runs = places[0]
@@ -185,13 +181,14 @@ def _stored(values: Values, node: ast.Attribute, module: Module) -> Any:
     return value if is_known else UNKNOWN
 
 
-def _stays(values: Values, node: ast.Attribute, module: Module, places: Sequence[tuple[Module, ast.Attribute]]) -> bool:
-    """Return whether a field keeps what its object is made with: what sets it asks for other values of it."""
-    name, initial = spelled(node), _field(values, node, module)
+def _kept(values: Values, node: ast.Attribute, module: Module, places: Sequence[tuple[Module, ast.Attribute]]) -> Any:
+    """Return what an own field keeps from where its object is made: all that sets it later asks for other values."""
+    initial = _field(values, node, module) if spelled(node.value) == "self" else UNKNOWN
     if initial is UNKNOWN:
-        return False
-    made = replace(values, bound={**values.bound, name: ast.Constant(initial)})
-    return all(is_executed(place, home.scope_of(place), home, made.truth) is False for home, place in places)
+        return UNKNOWN
+    made = replace(values, bound={**values.bound, spelled(node): ast.Constant(initial)})
+    is_set = (is_executed(place, home.scope_of(place), home, made.truth) is not False for home, place in places)
+    return UNKNOWN if any(is_set) else initial
 
 
 def _is_entered_after(

@@ -11,7 +11,6 @@ from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_o
 from jobsubmit.check.program.module import (
     Function,
     Module,
-    class_around,
     is_generator,
     is_of_class,
     is_of_self,
@@ -87,7 +86,7 @@ def value_in_each_call(values: Values, node: ast.expr, module: Module) -> Iterat
 def _called(values: Values, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
     """Return the function of the program, or the method of the same object, that a call calls."""
     if is_of_self(call.func):
-        return _own_method_called(values, call, module)
+        return values.program.own_method_called(call, module)
     found = values.program.definition(values.program.name_of(call.func, module))
     if found is None and is_method_of_program(values, call, module):
         return _method_called(values, call, module)
@@ -106,15 +105,6 @@ def _method_called(values: Values, call: ast.Call, module: Module) -> tuple[Modu
     found = made(values.program, call.func.value, module)  # type: ignore[attr-defined] # it is an attribute
     home, owner, method = values.program.methods[call.func.attr][0]  # type: ignore[attr-defined] # it is an attribute
     return (home, method) if found is not None and found.owner is owner else None
-
-
-def _own_method_called(values: Values, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
-    """Return the method of the same class that `self.method()` calls."""
-    owner = class_around(call, module)
-    name = call.func.attr  # type: ignore[attr-defined] # it is an attribute
-    methods = [one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == name] if owner else []
-    is_final = owner is not None and owner.name not in values.program.inherited
-    return (module, methods[0]) if len(methods) == 1 and is_final else None
 
 
 def returned_expression(values: Values, function: Function, module: Module) -> ast.expr | None:

@@ -140,9 +140,8 @@ def _of_torch(values: Values, name: str, node: ast.Call) -> Any:
     """Return what torch says of GPUs and of the process group; None for another function."""
     facts = values.facts
     if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
-        started = (
-            UNKNOWN if facts.has_launcher or not facts.nproc else facts.nproc
-        )  # the program's own, one for each GPU
+        # Without a launcher, the program starts its processes itself, one for each GPU.
+        started = UNKNOWN if facts.has_launcher or not facts.nproc else facts.nproc
         gpus = started if facts.gpus is None else facts.gpus
         return gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0
     if name == "torch.distributed.is_available":

@@ -369,8 +369,9 @@ class Program:
         owner = class_around(call, module) if is_of_self(call.func) else None
         if owner is None or owner.name in self.inherited or not isinstance(call.func, ast.Attribute):
             return None
-        method = own_method(owner, call.func.attr)
-        return None if method is None else (module, method)
+        name = call.func.attr
+        methods = [one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == name]
+        return (module, methods[0]) if len(methods) == 1 else None
 
     def is_of_library(self, node: ast.AST, module: Module) -> bool:
         """Return whether an object surely has no methods of the program: `os.path`, a text."""
