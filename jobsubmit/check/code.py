@@ -11,6 +11,8 @@ from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.arguments import Word
+from jobsubmit.check.interpreter.machine import observe
+from jobsubmit.check.interpreter.trace import Observed
 from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.find import find_command_line
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
@@ -22,6 +24,7 @@ from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached, explore
 from jobsubmit.check.program.values import Values
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Level
 
 # They start, place or synchronise processes themselves, in ways that no look at the script shows.
@@ -273,18 +276,38 @@ class Code:
 
 def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     """Analyze a program, and once more with what it then is seen to call by computed names."""
-    code = _look_at(program, facts, words)
-    names = names_looked_up(code.values)
-    return _look_at(replace(program, looked_up=names), facts, words) if names else code
+    observed = observe(program, facts, _local_rank_of_launch(facts), compose(program, facts.argv))
+    code = _look_at(program, facts, words, observed)
+    names = {**_names_observed(program, observed), **names_looked_up(code.values)}
+    return _look_at(replace(program, looked_up=names), facts, words, observed) if names else code
 
 
-def _look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
+def _names_observed(program: Program, observed: Observed) -> dict[ast.AST, str]:
+    """Return what was seen to be called where the code does not spell its name."""
+    found: dict[ast.AST, str] = {}
+    for module, call, name in program.calls:
+        seen = observed.names.get(call.func, "")
+        around = module.function_of(call)
+        if isinstance(call.func, ast.Name) and around is not None and call.func.id in parameters(around):
+            continue  # what it is given is known where the function is called
+        if seen and seen != name and program.definition(name) is None and program.definition(seen) is not None:
+            found[call.func] = seen
+    return found
+
+
+def _local_rank_of_launch(facts: Facts) -> dict[str, Any]:
+    """Return the argument that torch.distributed.launch gives each process: its place on the node, as a text."""
+    is_passed = facts.mode == "launch" and any(word.partition("=")[0] in _LOCAL_RANK for word in facts.argv)
+    return dict.fromkeys(_LOCAL_RANK, facts.environment.get(contract.LOCAL_RANK, UNKNOWN)) if is_passed else {}
+
+
+def _look_at(program: Program, facts: Facts, words: tuple[Word, ...], observed: Observed) -> Code:
     """Analyze a program twice: first without the values of its arguments, then with them.
 
     Where something may change the arguments indirectly, suppose at first that it does not: if it is not executed then,
     that holds.
     """
-    blank = Values(program, facts, composed=compose(program, facts.argv))
+    blank = Values(program, facts, composed=compose(program, facts.argv), observed=observed.values)
     first = explore(program, blank)
     line = find_command_line(program, first, blank)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}

@@ -18,7 +18,7 @@ from jobsubmit.check.program.module import FUNCTIONS, Function, Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 
-_MAINS = ("hydra.main", "dora.hydra_main", "dora.hydra.hydra_main")
+HYDRA = ("hydra.main", "dora.hydra_main", "dora.hydra.hydra_main")
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?([\w@/.-]+?)(?:=(.*))?", re.DOTALL)
 _PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 _CONFIG_NAME = re.compile(r"(?:--config-name|-cn)(?:=(.*))?")
@@ -55,7 +55,7 @@ def _main_function(program: Program) -> tuple[Module, Function, ast.Call] | None
     """Return the function that Hydra calls with the configuration, and its decorator."""
     for module, function in program.of(*FUNCTIONS):
         for decorator in function.decorator_list:
-            if isinstance(decorator, ast.Call) and program.name_of(decorator.func, module) in _MAINS:
+            if isinstance(decorator, ast.Call) and program.name_of(decorator.func, module) in HYDRA:
                 return module, function, decorator
     return None
 

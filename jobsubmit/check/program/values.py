@@ -60,6 +60,7 @@ class Values:
     is_strict: bool = False
     trusts_fields: bool = False
     leftover: tuple[str, ...] | None = None
+    observed: Mapping[ast.AST, Any] = field(default_factory=dict, repr=False)
     opened: set[ast.AST] = field(default_factory=set, repr=False)
     cut_off: list[ast.AST] = field(default_factory=list, repr=False)
     _known: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)
@@ -71,6 +72,8 @@ class Values:
             return UNKNOWN
         if isinstance(node, ast.Constant):
             return node.value
+        if node in self.observed:
+            return self.observed[node]
         if node in self._known:
             return self._known[node]
         if node in self.opened:

@@ -12,7 +12,7 @@ from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN, Several
-from jobsubmit.check.program.variables import assigned_to
+from jobsubmit.check.program.variables import assigned_to, values_of_field
 from jobsubmit.check.start.device_by_rank import by_global_rank
 from jobsubmit.check.start.device_of_call import device_of, device_text, mapped_device
 from jobsubmit.check.start.no_gpus import each_for_itself, without_gpus
@@ -47,7 +47,7 @@ def _fixed(code: Code) -> Iterator[Finding]:
     placed = [(module, call, device_of(call, name)) for module, call, name in calls]
     mapped = [(module, call, mapped_device(code, call, module)) for module, call, _ in code.reached.calls]
     for module, call, node in (*placed, *mapped):
-        is_rank = node is not None and "rank" in ast.unparse(node)  # the launcher gives it, whatever its default is
+        is_rank = node is not None and _is_rank(code, node)  # the launcher gives it, whatever its default is
         value = code.values.of(node, module) if node is not None and not is_rank else UNKNOWN
         if node is not None and _is_one_device(value):
             yield Finding(
@@ -59,6 +59,13 @@ def _fixed(code: Code) -> Iterator[Finding]:
                 "select the GPU by the local rank: torch.cuda.set_device(local_rank)",
             )
             return
+
+
+
+def _is_rank(code: Code, node: ast.expr) -> bool:
+    """Return whether an expression is named a rank, or a field that is set to one: `args.gpu = args.local_rank`."""
+    set_to = values_of_field(code.program, node.attr) if isinstance(node, ast.Attribute) else ()
+    return any("rank" in ast.unparse(one) for one in (node, *(value for _, value in set_to)) if one is not None)
 
 
 def _limits_visible(code: Code) -> bool:

@@ -41,9 +41,9 @@ class Trainer:
             return contextlib.nullcontext()
         return self.net.no_sync()
     def train(self):
-        if self.updates == 100:
-            self._net.set_trainable(True)
         for i in range(1000):
+            if self.updates == 100:
+                self._net.set_trainable(True)
             with self.context(i):
                 self.net(torch.rand(2, 4)).sum().backward()
             if (i + 1) % 4 == 0:

@@ -682,7 +682,8 @@ def test_settings_of_other_objects_leave_the_arguments_known(tmp_path: Path) -> 
     for line, is_known in (
         ("print(opt.__dict__)", True),
         ("own = vars(opt)", True),
-        ("opt.__dict__['a'] = b()", False),
+        ("opt.__dict__['a'] = b()", True),
+        ("opt.__dict__[name()] = b()", False),
     ):
         text = MODELS.replace("if opt.evolve", f"{line}\nif opt.evolve")
         assert (found(tmp_path, text) == set()) is is_known

@@ -173,7 +173,7 @@ class Plain(Base):
     def optimize(self):
         model(torch.rand(2, 4).cuda()).mean().backward()
 made = make()
-for step in range(10):
+for step in range(20):
     made.optimize()
     if step % 5 == 0 and rank == 0:
         save()

@@ -1,0 +1,562 @@
+"""What the calls of a program lead to, and what the attributes and entries of its objects are."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import PurePosixPath
+from typing import Any
+
+from jobsubmit.check.interpreter.expressions import Expressions
+from jobsubmit.check.interpreter.library import FUNCTIONS as OF_LIBRARIES
+from jobsubmit.check.interpreter.library import CONSTANTS, SPECIAL, is_mapping, value_of_external
+from jobsubmit.check.interpreter.memory import (
+    MORE,
+    NAMESPACE,
+    ClassValue,
+    Container,
+    External,
+    FunctionValue,
+    Method,
+    ModuleValue,
+    Partial,
+    Record,
+    Scope,
+    boxed,
+    plain,
+)
+from jobsubmit.check.interpreter.methods import method_of_container, method_of_text
+from jobsubmit.check.interpreter.signals import Ended, Raised
+from jobsubmit.check.program.configuration import OpenFile
+from jobsubmit.check.program.hydra import HYDRA
+from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.objects import is_record
+from jobsubmit.check.program.operations import PATH_METHODS, UNKNOWN, Several, lifted
+
+_COMMANDS = ("click.", "typer.", "sacred.")
+_DEFINED = (FunctionValue, ClassValue, ModuleValue, External)
+_HARMLESS = frozenset(
+    [
+        *("wraps", "lru_cache", "cache", "contextmanager", "dataclass", "no_grad", "inference_mode", "enable_grad"),
+        *("record", "main", "command", "group", "option", "argument", "jit", "njit", "script", "compile", "custom_fwd"),
+        *("custom_bwd", "total_ordering", "abstractmethod", "overload", "runtime_checkable", "unique", "disable"),
+        *("staticmethod", "classmethod", "property", "cached_property", "pass_context", "callback", "rank_zero_only"),
+        *("register", "register_module", "register_model", "define", "frozen", "s", "timeit", "retry", "typechecked"),
+    ]
+)
+_BINDERS = ("property", "cached_property", "staticmethod", "classmethod")
+_GIVES_BACK = ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "requires_grad_", "compile")
+
+
+class Super:
+    """What `super()` is in a method of a class, called of an object."""
+
+    __slots__ = ("instance", "owner")
+
+    def __init__(self, owner: ClassValue, instance: Any) -> None:
+        self.owner, self.instance = owner, instance
+
+
+class Calls(Expressions):
+    """Follow calls: those of the program's functions and classes, and those of Python and of libraries that are known."""
+
+    def call_of(self, node: ast.Call, scope: Scope) -> Any:
+        if isinstance(node.func, ast.Name) and node.func.id in SPECIAL:
+            return SPECIAL[node.func.id](self, node, scope)
+        callee = self.value(node.func, scope)
+        args, keywords, is_open = self.arguments(node, scope)
+        self._see_callee(node, callee)
+        self.here = scope.module
+        return self.call(callee, args, keywords, is_open=is_open)
+
+    def arguments(self, node: ast.Call, scope: Scope) -> tuple[list[Any], dict[str, Any], bool]:
+        """Return the arguments of a call, and whether there may be others."""
+        args: list[Any] = []
+        keywords: dict[str, Any] = {}
+        is_open = False
+        for item in node.args:
+            if isinstance(item, ast.Starred):
+                items = self.items(self.value(item.value, scope))
+                args += items or []
+                is_open = is_open or items is None
+            else:
+                args.append(self.value(item, scope))
+        for keyword in node.keywords:
+            value = self.value(keyword.value, scope)
+            if keyword.arg is not None:
+                keywords[keyword.arg] = value
+                continue
+            held = value.entries if isinstance(value, Record) and value.entries is not None else value
+            if isinstance(held, Container) and isinstance(held.content, dict):
+                keywords.update((key, one) for key, one in held.content.items() if isinstance(key, str))
+                is_open = is_open or held.is_open
+            else:
+                is_open = True
+        return args, keywords, is_open
+
+    def _see_callee(self, node: ast.Call, callee: Any) -> None:
+        """Remember the whole name of what a call calls, if the program defines it."""
+        if isinstance(callee, Method):
+            callee = callee.function
+        if isinstance(callee, FunctionValue) and not isinstance(callee.node, ast.Lambda):
+            within = f"{callee.owner.node.name}." if callee.owner is not None else ""
+            self.trace.call(node.func, f"{callee.module.name}.{within}{callee.node.name}")
+        elif isinstance(callee, ClassValue):
+            self.trace.call(node.func, f"{callee.module.name}.{callee.node.name}")
+        else:
+            self.trace.call(node.func, "")
+
+    def call(self, callee: Any, args: list[Any], keywords: dict[str, Any], *, is_open: bool = False) -> Any:
+        """Return what a call returns."""
+        match callee:
+            case FunctionValue(kind="hydra") if not args and self.composed is not None:
+                held = boxed(self.composed.values, by_attribute=True)
+                held.is_open = not self.composed.is_complete
+                return self.invoke(callee, [held], {}, is_open=False)
+            case FunctionValue():
+                is_started = callee.kind in ("hydra", "command") and not args
+                return self.invoke(callee, args, keywords, is_open=is_open or is_started)
+            case Method(function=FunctionValue() as function, owner=owner):
+                return self.invoke(function, [owner, *args], keywords, is_open=is_open)
+            case Method(function=str() as name, owner=owner):
+                return self._of_python(name, owner, args, keywords, is_open=is_open)
+            case Partial(function=inner):
+                return self.call(inner, [*callee.args, *args], {**callee.keywords, **keywords}, is_open=is_open)
+            case ClassValue():
+                return self.made(callee, args, keywords, is_open=is_open)
+            case External():
+                return self._of_library(callee.name, args, keywords, is_open=is_open)
+            case Record(kind=ClassValue() as kind) if isinstance(kind.find("__call__"), FunctionValue):
+                return self.invoke(kind.find("__call__"), [callee, *args], keywords, is_open=is_open)
+        self._call_back(args, keywords)
+        self.forget([*args, *keywords.values()])
+        self.unknown_calls += 1
+        return UNKNOWN
+
+    def forget(self, objects: list[Any]) -> None:
+        """Forget what objects hold that something unknown is given: it may change them."""
+        for one in objects:
+            held = one.scope if isinstance(one, (ClassValue, ModuleValue)) else one
+            if isinstance(held, (Container, Record, Scope)):
+                self.memory.touch(held)
+                if not isinstance(held, Scope):
+                    held.is_open = True
+                content = held.content
+                if isinstance(held, Record) and isinstance(held.kind, ClassValue):
+                    for inherited in held.kind.line():
+                        for name, value in inherited.scope.names.items():
+                            content.setdefault(name, value)
+                if isinstance(content, dict):
+                    content.update(
+                        (key, UNKNOWN) for key, value in list(content.items()) if not isinstance(value, _DEFINED)
+                    )
+                else:
+                    content.clear()
+
+    def import_what_is_named(self) -> None:
+        """Follow the modules that a module may import by a name that is computed."""
+        for name in self.program.imported_by_text.get(self.here.name, ()):
+            if name in self.program.modules:
+                self.imported(name)
+
+    def made(self, kind: ClassValue, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> Any:
+        """Return a new object of a class of the program."""
+        libraries = kind.libraries
+        is_dict = any(is_mapping(name) for name in libraries)
+        entries = Container({}) if is_dict else Container([]) if "list" in libraries else None
+        record = Record(kind, is_open=bool(libraries - {"object", "abc.ABC", "dict", "list"}), entries=entries)
+        if record.is_open:
+            self.of_libraries.setdefault(kind, record)
+        maker = kind.find("__init__")
+        if isinstance(maker, FunctionValue):
+            self.invoke(maker, [record, *args], keywords, is_open=is_open)
+        elif entries is not None and is_dict:
+            for one in args:
+                self.update(entries, one)
+            entries.content.update(keywords)
+            entries.is_open = entries.is_open or is_open
+        elif self._is_record(kind):
+            self._fill(record, kind, args, keywords, is_open=is_open)
+        else:
+            self._call_back(args, keywords)
+        return record
+
+    def _is_record(self, kind: ClassValue) -> bool:
+        return any(is_record(one.node) for one in kind.line())
+
+    def fields_of(self, kind: ClassValue) -> dict[str, Any]:
+        """Return the fields of a dataclass with their defaults; those that have none are UNKNOWN."""
+        found: dict[str, Any] = {}
+        for one in reversed(list(kind.line())):
+            for statement in one.node.body:
+                if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                    if "ClassVar" not in ast.unparse(statement.annotation):
+                        found[statement.target.id] = one.scope.names.get(statement.target.id, UNKNOWN)
+        return found
+
+    def default_of_field(self, default: Any) -> Any:
+        """Return the value that a field of a dataclass gets in a new object."""
+        if isinstance(default, Partial) and default.function == External("dataclasses.field"):
+            if "default_factory" in default.keywords:
+                return self.call(default.keywords["default_factory"], [], {})
+            return default.keywords.get("default", UNKNOWN)
+        return default
+
+    def _fill(
+        self, record: Record, kind: ClassValue, args: list[Any], keywords: dict[str, Any], *, is_open: bool
+    ) -> None:
+        fields = self.fields_of(kind)
+        given = {**dict(zip(fields, args, strict=False)), **keywords}
+        for name, default in fields.items():
+            if name in given:
+                record.content[name] = given[name]
+            else:
+                record.content[name] = UNKNOWN if is_open else self.default_of_field(default)
+        after = kind.find("__post_init__")
+        if isinstance(after, FunctionValue):
+            self.invoke(after, [record], {}, is_open=False)
+
+    def _of_library(self, name: str, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> Any:
+        known = OF_LIBRARIES.get(name)
+        if known is not None:
+            return UNKNOWN if is_open else known(self, args, keywords)
+        found = value_of_external(self, name, args, keywords)
+        if found is not None:
+            return found[0]
+        self._call_back(args, keywords)
+        self.unknown_calls += 1
+        return Record(External(name), is_open=True)
+
+    def _call_back(self, args: list[Any], keywords: dict[str, Any]) -> None:
+        """Follow the functions that something unknown is given: it may call them, with anything."""
+        for one in (*args, *keywords.values()):
+            function = one.function if isinstance(one, Method) else one
+            if isinstance(function, FunctionValue) and function.node not in self.trace.entered:
+                self.perhaps(function, [one.owner] if isinstance(one, Method) else [])
+
+    def perhaps(self, function: FunctionValue, args: list[Any]) -> None:
+        """Follow a call that may be made, whose other arguments are not known."""
+
+        def run() -> None:
+            self.invoke(function, args, {}, is_open=True)
+
+        self.either(run, lambda: None)
+
+    def either(self, *branches: Any) -> Any:
+        raise NotImplementedError
+
+    def invoke(self, function: FunctionValue, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> Any:
+        raise NotImplementedError
+
+    def module_value(self, module: Module) -> ModuleValue:
+        raise NotImplementedError
+
+    def follow_what_libraries_call(self) -> None:
+        """Follow the methods that a library calls of the objects of this program: those of layers, data, modules."""
+        for record in list(self.of_libraries.values()):
+            kind = record.kind
+            for one in kind.line() if isinstance(kind, ClassValue) else ():
+                for name, method in list(one.scope.names.items()):
+                    is_called = isinstance(method, FunctionValue) and method.node not in self.trace.entered
+                    if is_called and method.kind not in ("staticmethod", "classmethod"):
+                        del name
+                        self.perhaps(method, [record])
+
+    def _of_python(self, name: str, owner: Any, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> Any:
+        """Return what a method of a text, a path, a container or an object of a library returns."""
+        if is_open and not isinstance(owner, (Container, Record)):
+            return UNKNOWN
+        if isinstance(owner, Container):
+            return method_of_container(self, owner, name, args, keywords)
+        if isinstance(owner, OpenFile):
+            return owner if name in ("read", "__enter__", "open") else UNKNOWN
+        if isinstance(owner, (str, Several)):
+            return method_of_text(self, owner, name, args)
+        if isinstance(owner, PurePosixPath):
+            return _method_of_path(owner, name, args)
+        if isinstance(owner, Record):
+            if name in _GIVES_BACK:
+                return owner
+            known = OF_LIBRARIES.get(f"{owner.kind.name}.{name}") if isinstance(owner.kind, External) else None
+            if known is not None:
+                return known(self, [owner, *args], {**keywords, MORE: UNKNOWN} if is_open else keywords)
+        elif isinstance(owner, (int, float)) and name == "is_integer":
+            return float(owner).is_integer()
+        self._call_back(args, keywords)
+        self.unknown_calls += 1
+        return UNKNOWN
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        """Return an attribute of a value."""
+        match owner:
+            case Record():
+                return self._field(owner, name)
+            case Container():
+                if owner.by_attribute and name in owner.content:
+                    return owner.content[name]
+                return Method(name, owner)
+            case ModuleValue():
+                return self.member(owner, owner.module.name, name)
+            case ClassValue():
+                return self._of_class(owner, name)
+            case External():
+                return self._of_external(owner, name)
+            case Super():
+                return self._inherited(owner, name)
+            case PurePosixPath():
+                if name in ("name", "stem", "suffix", "parent", "parts"):
+                    return getattr(owner, name)
+                return Method(name, owner)
+            case OpenFile():
+                return Method(name, owner)
+            case FunctionValue() if name == "__name__":
+                return getattr(owner.node, "name", "<lambda>")
+            case str() | int() | float() | Several():
+                return Method(name, owner)
+        return UNKNOWN
+
+    def _field(self, record: Record, name: str) -> Any:
+        if name in record.content:
+            return record.content[name]
+        if name == "__dict__":
+            if record.entries is not None and not record.content:
+                return record.entries
+            held = Container({}, is_open=record.is_open)
+            held.content = record.content
+            return held
+        if name == "__class__":
+            return record.kind
+        if isinstance(record.kind, External):
+            return UNKNOWN if record.kind == NAMESPACE and record.is_open else Method(name, record)
+        found = record.kind.find(name)
+        if found is not None:
+            return self._bound(found, record)
+        if record.entries is not None:
+            looks_up = record.kind.find("__getattr__") or record.kind.find("__getattribute__")
+            if looks_up is not None and name in record.entries.content:
+                return record.entries.content[name]
+            return Method(name, record.entries)
+        looks_up = record.kind.find("__getattr__")
+        if isinstance(looks_up, FunctionValue) and not name.startswith("__"):
+            return self.invoke(looks_up, [record, name], {}, is_open=False)
+        return Method(name, record) if name in _GIVES_BACK else UNKNOWN
+
+    def _bound(self, found: Any, owner: Any) -> Any:
+        """Return what an object has of its class: methods bound to it, the values of properties."""
+        if not isinstance(found, FunctionValue):
+            return self.default_of_field(found) if isinstance(found, Partial) else found
+        if found.kind == "staticmethod":
+            return found
+        if found.kind == "classmethod":
+            return Method(found, owner.kind if isinstance(owner, Record) else owner)
+        if found.kind in ("property", "cached_property"):
+            return self.invoke(found, [owner], {}, is_open=False) if isinstance(owner, Record) else UNKNOWN
+        return Method(found, owner) if isinstance(owner, Record) else found
+
+    def _of_class(self, owner: ClassValue, name: str) -> Any:
+        found = owner.find(name)
+        if found is not None:
+            return self._bound(found, owner)
+        if name == "__dict__":
+            return Container({}, is_open=True)
+        return UNKNOWN
+
+    def _inherited(self, owner: Super, name: str) -> Any:
+        instance = owner.instance
+        kind = instance.kind if isinstance(instance, Record) else instance
+        line = list(kind.line()) if isinstance(kind, ClassValue) else []
+        start = line.index(owner.owner) + 1 if owner.owner in line else 0
+        for one in line[start:]:
+            if name in one.scope.names:
+                return self._bound(one.scope.names[name], instance)
+        if isinstance(instance, Record) and instance.entries is not None:
+            return Method("update" if name == "__init__" else name, instance.entries)
+        if name == "__setattr__" and isinstance(instance, Record):
+            return Method("__setattr__", Container(instance.content))
+        return External("?.super")
+
+    def _of_external(self, owner: External, name: str) -> Any:
+        whole = f"{owner.name}.{name}"
+        if whole == "sys.argv":
+            return self.argv
+        if whole == "sys.modules":
+            return Container(dict(self.modules), is_open=True)
+        return CONSTANTS.get(whole, External(whole))
+
+    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute of an object."""
+        match owner:
+            case Record():
+                setter = owner.kind.find("__setattr__") if isinstance(owner.kind, ClassValue) else None
+                if name == "__dict__":
+                    held = value.entries if isinstance(value, Record) and value.entries is not None else value
+                    if isinstance(held, Container) and isinstance(held.content, dict):
+                        self.memory.touch(owner)
+                        owner.content = held.content
+                    return
+                if isinstance(setter, FunctionValue) and setter.node not in self.stack:
+                    self.invoke(setter, [owner, name, value], {}, is_open=False)
+                    return
+                if owner.entries is not None and setter is not None:
+                    self.set_item(owner.entries, name, value)
+                    return
+                self.memory.touch(owner)
+                owner.content[name] = value
+            case Container() if owner.by_attribute:
+                self.set_item(owner, name, value)
+            case ClassValue() | ModuleValue():
+                self.memory.touch(owner.scope)
+                owner.scope.names[name] = value
+
+    def item(self, owner: Any, key: Any) -> Any:
+        """Return an entry of a container."""
+        if isinstance(owner, Record):
+            getter = owner.kind.find("__getitem__") if isinstance(owner.kind, ClassValue) else None
+            if isinstance(getter, FunctionValue):
+                return self.invoke(getter, [owner, key], {}, is_open=False)
+            if owner.entries is None:
+                return UNKNOWN
+            owner = owner.entries
+        if owner == External("os.environ"):
+            return self.variable(key)
+        if isinstance(key, Several) and isinstance(owner, (Container, tuple)):
+            held = plain(owner)
+            return UNKNOWN if held is UNKNOWN else lifted(lambda one: held[one], key)
+        if isinstance(owner, Container):
+            if isinstance(owner.content, dict):
+                if key is UNKNOWN or isinstance(key, (Container, Record)):
+                    return UNKNOWN
+                if key in owner.content:
+                    return owner.content[key]
+                if owner.is_open:
+                    return UNKNOWN
+                raise Raised("KeyError")
+            if not isinstance(owner.content, list) or owner.is_open or type(key) is not int:
+                return UNKNOWN
+            return owner.content[key] if -len(owner.content) <= key < len(owner.content) else UNKNOWN
+        if type(owner) in (str, tuple) and type(key) is int:
+            return owner[key]
+        return UNKNOWN
+
+    def variable(self, name: Any) -> Any:
+        """Return a variable of the environment; raise KeyError, as the program does, where nothing sets it."""
+        if name in self.environment.content:
+            return self.environment.content[name]
+        if isinstance(name, str) and name in self.facts.environment:
+            raise Raised("KeyError")
+        return UNKNOWN
+
+    def set_item(self, owner: Any, key: Any, value: Any) -> None:
+        """Set an entry of a container."""
+        if isinstance(owner, Record):
+            setter = owner.kind.find("__setitem__") if isinstance(owner.kind, ClassValue) else None
+            if isinstance(setter, FunctionValue):
+                self.invoke(setter, [owner, key, value], {}, is_open=False)
+                return
+            if owner.entries is None:
+                return
+            owner = owner.entries
+        held = self.environment if owner == External("os.environ") else owner
+        if not isinstance(held, Container):
+            return
+        self.memory.touch(held)
+        if isinstance(held.content, dict):
+            if key is UNKNOWN or isinstance(key, (Container, Record)):
+                held.is_open = True
+                held.content.update(dict.fromkeys(held.content, UNKNOWN))
+            else:
+                held.content[key] = value
+        elif isinstance(held.content, list):
+            if type(key) is int and -len(held.content) <= key < len(held.content):
+                held.content[key] = value
+            else:
+                held.content[:] = []
+                held.is_open = True
+
+    def decorated(self, made: Any, decorator: ast.expr, scope: Scope) -> Any:
+        """Return what a decorator makes of a function or a class; one that is not known leaves it as it is."""
+        name = self.name_of_decorator(decorator, scope)
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        whole = self.program.name_of(called, scope.module)
+        if isinstance(made, FunctionValue) and whole in HYDRA:
+            return FunctionValue(made.node, made.scope, made.defaults, made.owner, "hydra")
+        if isinstance(made, FunctionValue) and (whole.startswith(_COMMANDS) or name in ("command", "callback")):
+            return FunctionValue(made.node, made.scope, made.defaults, made.owner, "command")
+        if name in _BINDERS and isinstance(made, FunctionValue):
+            return FunctionValue(made.node, made.scope, made.defaults, made.owner, name)
+        if isinstance(decorator, ast.Attribute) and decorator.attr in ("setter", "getter", "deleter"):
+            return scope.names.get(getattr(made.node, "name", ""), made) if isinstance(made, FunctionValue) else made
+        held = self.value(decorator, scope)
+        if isinstance(held, (FunctionValue, Method, Partial)):
+            result = self.call(held, [made], {})
+            return made if result is UNKNOWN or result is None else result
+        if isinstance(made, FunctionValue) and name not in _HARMLESS:  # it may give its parameters other values
+            return FunctionValue(made.node, made.scope, dict.fromkeys(made.defaults, UNKNOWN), made.owner, made.kind)
+        return made
+
+    def name_of_decorator(self, node: ast.expr, scope: Scope) -> str:
+        """Return the last part of the name of a decorator."""
+        del scope
+        node = node.func if isinstance(node, ast.Call) else node
+        return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+    def finish_class(self, made: ClassValue) -> None:
+        """Make the members of an enumeration."""
+        if not any(name.rpartition(".")[2] in ("Enum", "IntEnum", "StrEnum") for name in made.libraries):
+            return
+        for name, value in list(made.scope.names.items()):
+            if not name.startswith("_") and not isinstance(value, FunctionValue):
+                member = Record(made)
+                member.content.update(name=name, value=value)
+                made.scope.names[name] = member
+
+    def imported(self, name: str) -> Any:
+        """Return a module by its whole name, followed if it is one of the program."""
+        module = self.program.boot if name in self.program.boot_names else self.program.modules.get(name)
+        if module is None:
+            if name.partition(".")[0] not in self.program.tops:
+                self.unknown_calls += 1
+            return External(name)
+        if module.is_skimmed:
+            return External(name)
+        parent = name.rpartition(".")[0]
+        if parent in self.program.modules:
+            self.imported(parent)
+        return self.module_value(module)
+
+    def member(self, owner: Any, base: str, name: str) -> Any:
+        """Return what a module has under a name: a variable, or a module inside it."""
+        if not isinstance(owner, ModuleValue):
+            whole = f"{base}.{name}"
+            if whole in self.program.modules:
+                return self.imported(whole)
+            return self.attribute(owner, name) if isinstance(owner, External) else UNKNOWN
+        if name in owner.scope.names:
+            return owner.scope.names[name]
+        if name == "__dict__":
+            held = Container({})
+            held.content = owner.scope.names
+            return held
+        inner = f"{owner.module.name}.{name}"
+        if inner in self.program.modules:
+            return self.imported(inner)
+        star = next((one for one in owner.module.stars if one not in self.program.modules), None)
+        return External(f"{star}.{name}") if star is not None else UNKNOWN
+
+    def literal(self, value: Any, *, by_attribute: bool = False) -> Any:
+        """Return a value of Python as the program holds it."""
+        return boxed(value, by_attribute=by_attribute)
+
+    def end(self) -> None:
+        raise Ended
+
+
+def _method_of_path(owner: PurePosixPath, name: str, args: list[Any]) -> Any:
+    if name in PATH_METHODS and not args:
+        return PATH_METHODS[name](owner)
+    if name == "joinpath" and all(isinstance(one, (str, PurePosixPath)) for one in args):
+        return owner.joinpath(*args)
+    if name in ("with_suffix", "with_name") and isinstance(args[0], str):
+        return getattr(owner, name)(args[0])
+    if name in ("open", "read_text", "read_bytes"):
+        return OpenFile(str(owner))
+    return UNKNOWN

@@ -1,0 +1,567 @@
+"""Evaluate the expressions of a program with what its variables and objects hold."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import Any
+
+from jobsubmit.check.interpreter.memory import (
+    ClassValue,
+    Container,
+    External,
+    FunctionValue,
+    Memory,
+    Method,
+    ModuleValue,
+    Record,
+    Scope,
+    joined,
+    plain,
+)
+from jobsubmit.check.interpreter.signals import OutOfTimeError, Raised
+from jobsubmit.check.interpreter.trace import Trace
+from jobsubmit.check.program.facts import Facts
+from jobsubmit.check.program.hydra import Composed
+from jobsubmit.check.program.module import Function, Module
+from jobsubmit.check.program.operations import COMPARE, UNKNOWN, Several, has_gaps, lifted, operated
+from jobsubmit.check.program.program import Program
+
+_MOST_SEEN = 12  # entries of a container that is remembered as the value of an expression
+_LONGEST_COMPREHENSION = 64
+_OBJECTS = (Record, FunctionValue, ClassValue, ModuleValue, Method, External, Container)
+
+
+class Expressions:
+    """Evaluate expressions; what calls and attributes are is defined in the classes below."""
+
+    def __init__(
+        self, program: Program, facts: Facts, most_steps: int, given: Mapping[str, Any], composed: Composed | None = None
+    ) -> None:
+        self.program, self.facts = program, facts
+        self.memory, self.trace = Memory(), Trace()
+        self.modules: dict[str, ModuleValue] = {}
+        self.functions: list[Any] = []
+        self.loops: list[Any] = []
+        self.unfinished: list[int] = []  # how much was seen before each loop that is being followed
+        self.stack: list[ast.AST] = []
+        self.unknown_calls = 0  # of functions that may raise any error
+        self._steps_left = most_steps
+        known = {name: value for name, value in facts.environment.items() if value is not None}
+        self.environment = Container(known, is_open=True)
+        self.argv = Container([program.boot.path, *facts.argv])
+        self.given: Mapping[str, Any] = given  # parsed arguments that differ from what their words say
+        self.of_libraries: dict[Any, Record] = {}  # an object of each class that a library may call
+        self.composed = composed  # Hydra's configuration
+        self.has_group = False
+        self.here = program.boot  # the module that calls
+
+    def step(self) -> None:
+        """Count a step; raise OutOfTimeError where there were too many."""
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise OutOfTimeError
+
+    def value(self, node: ast.expr, scope: Scope) -> Any:
+        """Return the value of an expression, and remember it."""
+        if type(node) is ast.Constant:
+            return node.value
+        self._steps_left -= 1
+        evaluate = self._kinds.get(type(node))
+        if evaluate is None:
+            return UNKNOWN
+        try:
+            value = evaluate(self, node, scope)
+        except (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError):
+            value = UNKNOWN  # the program would raise it, too, or something is not as it was taken for
+        self.trace.see(node, self._seen(value))
+        return value
+
+    def truth(self, node: ast.expr, scope: Scope) -> bool | None:
+        """Return whether a condition holds; None if that is not known."""
+        return self.truth_of(self.value(node, scope))
+
+    def truth_of(self, value: Any) -> bool | None:
+        """Return whether a value counts as true; None if that is not known."""
+        if value is UNKNOWN:
+            return None
+        if isinstance(value, Several):
+            found = {bool(one) for one in value.values}
+            return found.pop() if len(found) == 1 else None
+        if isinstance(value, Container):
+            return bool(value.content) or (None if value.is_open else False)
+        if isinstance(value, Record):
+            if value.entries is not None:
+                return self.truth_of(value.entries)
+            is_counted = isinstance(value.kind, ClassValue) and (
+                value.kind.find("__len__") is not None or value.kind.find("__bool__") is not None
+            )
+            return None if is_counted or isinstance(value.kind, External) else True
+        return True if isinstance(value, _OBJECTS) else bool(value)
+
+    def either_value(self, values: Iterable[Any]) -> Any:
+        """Return the value that is one of several: UNKNOWN unless they are the same."""
+        found = list(values)
+        result = found[0]
+        for other in found[1:]:
+            result = joined(result, other)
+        return result
+
+    def items(self, value: Any) -> list[Any] | None:
+        """Return what a loop goes through; None if that is not known."""
+        if isinstance(value, Record) and value.entries is not None:
+            value = value.entries
+        if isinstance(value, Container):
+            return None if value.is_open else list(value.content)
+        if type(value) in (tuple, str, range):
+            return list(value)
+        return None
+
+    def set_name(self, name: str, value: Any, scope: Scope) -> None:
+        """Set a variable of a scope, or the one that it declares global."""
+        home = scope
+        if scope.function is not None and name in globals_of(scope.function.node):
+            home = self.global_scope(scope)
+        elif scope.function is not None and name in nonlocals_of(scope.function.node):
+            home = next((one for one in _above(scope) if one is not scope and name in one.names), scope)
+        self.memory.touch(home)
+        home.names[name] = value
+
+    def global_scope(self, scope: Scope) -> Scope:
+        """Return the scope of the module around."""
+        for one in _above(scope):
+            scope = one
+        return scope
+
+    def name(self, name: str, scope: Scope) -> Any:
+        """Return the value of a variable, or what Python has under its name."""
+        is_inner = False
+        for one in _above(scope):
+            if name in one.names and not (is_inner and one.owner is not None and one.function is None):
+                return one.names[name]
+            is_inner = is_inner or one.function is not None
+        if hasattr(builtins, name):
+            return External(name)
+        for star in scope.module.stars:
+            if star not in self.program.modules:
+                return External(f"{star}.{name}")
+        return UNKNOWN
+
+    def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
+        """Set what stands on the left of an assignment."""
+        match target:
+            case ast.Name(id=name):
+                self.set_name(name, value, scope)
+            case ast.Attribute(value=owner, attr=name):
+                self.set_attribute(self.value(owner, scope), name, value)
+            case ast.Subscript(value=owner, slice=key):
+                held = self.value(owner, scope)
+                if held is UNKNOWN and isinstance(owner, ast.Subscript):
+                    held = self.value(owner.value, scope)
+                    self.set_item(held, UNKNOWN, UNKNOWN)
+                self.set_item(held, self.value(key, scope), value)
+            case ast.Starred(value=inner):
+                self.assign(inner, value, scope)
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                items = self.items(value)
+                stars = [index for index, part in enumerate(parts) if isinstance(part, ast.Starred)]
+                if items is not None and stars and len(items) >= len(parts) - 1:
+                    end = len(items) - (len(parts) - stars[0] - 1)
+                    items = [*items[: stars[0]], Container(items[stars[0] : end]), *items[end:]]
+                if items is None or len(items) != len(parts):
+                    items = [UNKNOWN] * len(parts)
+                for part, item in zip(parts, items, strict=True):
+                    self.assign(part, item, scope)
+
+    def loaded(self, target: ast.expr, scope: Scope) -> Any:
+        """Return what stands on the left of an assignment had before."""
+        match target:
+            case ast.Name(id=name):
+                return self.name(name, scope)
+            case ast.Attribute(value=owner, attr=name):
+                return self.attribute(self.value(owner, scope), name)
+            case ast.Subscript(value=owner, slice=key):
+                return self.item(self.value(owner, scope), self.value(key, scope))
+        return UNKNOWN
+
+    def delete(self, target: ast.expr, scope: Scope) -> None:
+        if isinstance(target, ast.Name):
+            self.memory.touch(scope)
+            scope.names.pop(target.id, None)
+        elif isinstance(target, (ast.Attribute, ast.Subscript)):
+            owner = self.value(target.value, scope)
+            key = target.attr if isinstance(target, ast.Attribute) else plain(self.value(target.slice, scope))
+            held = owner.entries if isinstance(owner, Record) and owner.entries is not None else owner
+            if isinstance(held, (Record, Container)):
+                self.memory.touch(held)
+                if isinstance(held.content, dict) and key is not UNKNOWN:
+                    held.content.pop(key, None)
+                else:
+                    held.is_open = True
+
+    def operate(self, op: ast.operator, left: Any, right: Any, *, in_place: bool = False) -> Any:
+        """Return the value of `left op right`; a list is extended where it is."""
+        if isinstance(left, PurePosixPath) and isinstance(op, ast.Div) and isinstance(right, (str, PurePosixPath)):
+            return left / right
+        if isinstance(left, Container) and isinstance(op, ast.Add) and isinstance(left.content, list):
+            added = self.items(right)
+            if in_place:
+                self.memory.touch(left)
+                left.content += added or []
+                left.is_open = left.is_open or added is None
+                return left
+            return Container([*left.content, *(added or [])], is_open=left.is_open or added is None)
+        if isinstance(left, Container) and isinstance(op, ast.BitOr) and isinstance(right, Container):
+            if isinstance(left.content, dict) and isinstance(right.content, dict):
+                return Container({**left.content, **right.content}, is_open=left.is_open or right.is_open)
+        if type(left) is tuple and type(right) is tuple and isinstance(op, ast.Add):
+            return left + right
+        if isinstance(left, _OBJECTS) or (isinstance(right, _OBJECTS) and not isinstance(left, str)):
+            left, right = plain(left), plain(right)
+        if type(right) is tuple:
+            right = list(right)
+        if isinstance(left, list) or type(left) is tuple:
+            return UNKNOWN
+        return operated(op, left, right)
+
+    def _seen(self, value: Any) -> Any:
+        """Return what is remembered of a value: containers only if they are small, for they change."""
+        if isinstance(value, Container) or type(value) is tuple:
+            size = len(value.content if isinstance(value, Container) else value)
+            known = plain(value) if size <= _MOST_SEEN else UNKNOWN
+            return UNKNOWN if isinstance(known, list) and has_gaps(known) else known
+        return UNKNOWN if isinstance(value, (*_OBJECTS, slice, range)) or not _is_plain(value) else value
+
+    def _name(self, node: ast.Name, scope: Scope) -> Any:
+        return self.name(node.id, scope)
+
+    def _attribute(self, node: ast.Attribute, scope: Scope) -> Any:
+        return self.attribute(self.value(node.value, scope), node.attr)
+
+    def _subscript(self, node: ast.Subscript, scope: Scope) -> Any:
+        owner = self.value(node.value, scope)
+        if isinstance(node.slice, ast.Slice):
+            bounds = [None if one is None else self.value(one, scope) for one in
+                      (node.slice.lower, node.slice.upper, node.slice.step)]
+            is_known = all(one is None or type(one) is int for one in bounds)
+            return self.part(owner, slice(*bounds)) if is_known else UNKNOWN
+        return self.item(owner, self.value(node.slice, scope))
+
+    def part(self, owner: Any, bounds: slice) -> Any:
+        if type(owner) in (str, tuple):
+            return owner[bounds]
+        if isinstance(owner, Container) and isinstance(owner.content, list) and not owner.is_open:
+            return Container(owner.content[bounds])
+        return UNKNOWN
+
+    def _dict(self, node: ast.Dict, scope: Scope) -> Any:
+        made = Container({})
+        for key, value in zip(node.keys, node.values, strict=True):
+            held = self.value(value, scope)
+            if key is None:
+                self.update(made, held)
+            else:
+                self.set_item(made, self.value(key, scope), held)
+        return made
+
+    def update(self, target: Container, added: Any) -> None:
+        """Add the entries of another mapping, or of pairs."""
+        if isinstance(added, Record) and added.entries is not None:
+            added = added.entries
+        self.memory.touch(target)
+        if isinstance(added, Container) and isinstance(added.content, dict):
+            target.content.update(added.content)
+            target.is_open = target.is_open or added.is_open
+            return
+        pairs = self.items(added)
+        if pairs is None or not all(isinstance(one, tuple) and len(one) == 2 for one in pairs):  # noqa: PLR2004
+            target.is_open = True
+            if isinstance(target.content, dict):
+                target.content.update(dict.fromkeys(target.content, UNKNOWN))
+            return
+        for key, value in pairs:
+            self.set_item(target, key, value)
+
+    def _sequence(self, node: ast.List | ast.Tuple | ast.Set, scope: Scope) -> Any:
+        found: list[Any] = []
+        is_open = False
+        for one in node.elts:
+            if isinstance(one, ast.Starred):
+                items = self.items(self.value(one.value, scope))
+                found += items or []
+                is_open = is_open or items is None
+            else:
+                found.append(self.value(one, scope))
+        if isinstance(node, ast.Tuple):
+            return UNKNOWN if is_open else tuple(found)
+        return Container(found, is_open=is_open)
+
+    def _unary(self, node: ast.UnaryOp, scope: Scope) -> Any:
+        value = self.value(node.operand, scope)
+        if isinstance(node.op, ast.Not):
+            if isinstance(value, Several):
+                return lifted(lambda one: not one, value)
+            known = self.truth_of(value)
+            return UNKNOWN if known is None else not known
+        if value is UNKNOWN or isinstance(value, _OBJECTS):
+            return UNKNOWN
+        operation = {ast.USub: lambda one: -one, ast.UAdd: lambda one: +one, ast.Invert: lambda one: ~one}
+        return lifted(operation[type(node.op)], value)
+
+    def _bool(self, node: ast.BoolOp, scope: Scope) -> Any:
+        """Return the value of `a or b`; where one of them is not known, what the others are is asked all the same."""
+        decisive = isinstance(node.op, ast.Or)
+        is_clear, result = True, UNKNOWN
+        for one in node.values:
+            value = self.value(one, scope)
+            known = self.truth_of(value)
+            if known is decisive:
+                return value if is_clear else (UNKNOWN if not isinstance(value, bool) else decisive)
+            if known is None:
+                is_clear = False
+            result = value
+        return result if is_clear else UNKNOWN
+
+    def _compare(self, node: ast.Compare, scope: Scope) -> Any:
+        left = self.value(node.left, scope)
+        results: list[Any] = []
+        for op, other in zip(node.ops, node.comparators, strict=True):
+            right = self.value(other, scope)
+            results.append(self.compare(op, left, right))
+            left = right
+        if len(results) == 1:
+            return results[0]
+        truths = [self.truth_of(one) for one in results]
+        return False if False in truths else UNKNOWN if None in truths else True
+
+    def compare(self, op: ast.cmpop, left: Any, right: Any) -> Any:
+        """Return the value of a comparison."""
+        if isinstance(op, (ast.In, ast.NotIn)):
+            found = self.contains(right, left)
+            return found if found is UNKNOWN or isinstance(op, ast.In) else (
+                lifted(lambda one: not one, found) if isinstance(found, Several) else not found
+            )
+        if isinstance(op, (ast.Is, ast.IsNot)):
+            if left is UNKNOWN or right is UNKNOWN or _may_be_none(left) or _may_be_none(right):
+                return UNKNOWN
+            if left is None or right is None or isinstance(left, bool) or isinstance(right, bool):
+                return (left is right) is isinstance(op, ast.Is)
+            same = left is right or (isinstance(left, External) and left == right)
+            return same is isinstance(op, ast.Is) if isinstance(left, _OBJECTS) else UNKNOWN
+        if left is UNKNOWN or right is UNKNOWN:
+            return UNKNOWN
+        if isinstance(op, (ast.Eq, ast.NotEq)) and (isinstance(left, _OBJECTS) or isinstance(right, _OBJECTS)):
+            return self._equal(left, right, is_same=isinstance(op, ast.Eq))
+        one, other = plain(left), plain(right)
+        return UNKNOWN if one is UNKNOWN or other is UNKNOWN else lifted(COMPARE[type(op)], one, other)
+
+    def _equal(self, left: Any, right: Any, *, is_same: bool) -> Any:
+        if left is right:
+            return is_same
+        one, other = plain(left), plain(right)
+        if one is UNKNOWN or other is UNKNOWN or "UNKNOWN" in f"{one}{other}":
+            if left is None or right is None:
+                return not is_same
+            return UNKNOWN
+        return (one == other) is is_same
+
+    def contains(self, owner: Any, item: Any) -> Any:
+        """Return whether a container has an item."""
+        if isinstance(owner, Record) and owner.entries is not None:
+            owner = owner.entries
+        if owner == External("os.environ"):
+            return self._is_set(item)
+        if item is UNKNOWN or owner is UNKNOWN:
+            return UNKNOWN
+        if isinstance(owner, str):
+            return lifted(lambda one: one in owner, item) if isinstance(item, (str, Several)) else UNKNOWN
+        if isinstance(owner, Record) and owner.kind == External("argparse.Namespace"):
+            return item in owner.content or (UNKNOWN if owner.is_open else False)
+        content = owner.content if isinstance(owner, Container) else owner
+        if isinstance(content, dict) and not isinstance(item, (Container, Record)):
+            return item in content or (UNKNOWN if owner.is_open else False)
+        if not isinstance(content, (list, tuple, set, range)):
+            return UNKNOWN
+        held = [plain(one) for one in content]
+        wanted = plain(item)
+        if isinstance(wanted, Several):
+            is_known = UNKNOWN not in held and not (isinstance(owner, Container) and owner.is_open)
+            return lifted(lambda one: one in held, wanted) if is_known else UNKNOWN
+        if wanted is UNKNOWN:
+            return True if any(one is item for one in content) else UNKNOWN
+        if any(type(one) is type(wanted) and one == wanted for one in held):
+            return True
+        is_open = isinstance(owner, Container) and owner.is_open
+        return UNKNOWN if is_open or any(one is UNKNOWN for one in held) else wanted in held
+
+    def _is_set(self, name: Any) -> Any:
+        """Return whether a variable of the environment is set."""
+        if name in self.environment.content:
+            return True
+        return False if name in self.facts.environment else UNKNOWN
+
+    def _if_else(self, node: ast.IfExp, scope: Scope) -> Any:
+        known = self.truth(node.test, scope)
+        if known is not None:
+            return self.value(node.body if known else node.orelse, scope)
+        return joined(self.value(node.body, scope), self.value(node.orelse, scope))
+
+    def _joined_text(self, node: ast.JoinedStr, scope: Scope) -> Any:
+        parts = [self.value(one, scope) for one in node.values]
+        if any(one is UNKNOWN or isinstance(one, _OBJECTS) for one in parts):
+            return UNKNOWN
+        return lifted(lambda *each: "".join(map(str, each)), *parts)
+
+    def _formatted(self, node: ast.FormattedValue, scope: Scope) -> Any:
+        value = self.value(node.value, scope)
+        spec = "" if node.format_spec is None else self.value(node.format_spec, scope)
+        if value is UNKNOWN or spec is UNKNOWN or isinstance(value, _OBJECTS):
+            return UNKNOWN
+        if type(value) is tuple:
+            return UNKNOWN
+        return lifted(format, value, spec)
+
+    def _lambda(self, node: ast.Lambda, scope: Scope) -> Any:
+        return self.function_value(node, scope)
+
+    def _named(self, node: ast.NamedExpr, scope: Scope) -> Any:
+        value = self.value(node.value, scope)
+        self.assign(node.target, value, scope)
+        return value
+
+    def _starred(self, node: ast.Starred, scope: Scope) -> Any:
+        return self.value(node.value, scope)
+
+    def _awaited(self, node: ast.Await | ast.Yield | ast.YieldFrom, scope: Scope) -> Any:
+        if node.value is not None:
+            self.value(node.value, scope)
+        return UNKNOWN
+
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope
+    ) -> Any:
+        made = Container({} if isinstance(node, ast.DictComp) else [])
+        inner = Scope(scope.module, scope, None)
+        self._generate(node, 0, inner, made)
+        return made
+
+    def _generate(self, node: Any, index: int, scope: Scope, made: Container) -> None:
+        if index == len(node.generators):
+            if isinstance(node, ast.DictComp):
+                self.set_item(made, self.value(node.key, scope), self.value(node.value, scope))
+            else:
+                made.content.append(self.value(node.elt, scope))
+            return
+        loop = node.generators[index]
+        items = self.items(self.value(loop.iter, scope))
+        if items is None or len(items) > _LONGEST_COMPREHENSION:
+            items = [UNKNOWN]
+            made.is_open = True
+        for item in items:
+            self.assign(loop.target, item, scope)
+            known = [self.truth(test, scope) for test in loop.ifs]
+            if False in known:
+                continue
+            made.is_open = made.is_open or None in known
+            self._generate(node, index + 1, scope, made)
+        if made.is_open and isinstance(made.content, list):
+            made.content.clear()
+
+    def call_of(self, node: ast.Call, scope: Scope) -> Any:
+        raise NotImplementedError
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        raise NotImplementedError
+
+    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+        raise NotImplementedError
+
+    def item(self, owner: Any, key: Any) -> Any:
+        raise NotImplementedError
+
+    def set_item(self, owner: Any, key: Any, value: Any) -> None:
+        raise NotImplementedError
+
+    def function_value(self, node: Function | ast.Lambda, scope: Scope) -> FunctionValue:
+        """Return a function where it is defined, with the defaults of its parameters."""
+        given = node.args
+        own = [one.arg for one in (*given.posonlyargs, *given.args)]
+        held = [self.value(one, scope) for one in given.defaults]
+        defaults = dict(zip(own[::-1], held[::-1], strict=False))
+        for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+            if default is not None:
+                defaults[one.arg] = self.value(default, scope)
+        owner = scope.owner if scope.function is None else None
+        return FunctionValue(node, scope, defaults, owner)
+
+    _kinds: Mapping[type, Callable[[Any, Any, Scope], Any]] = {
+        ast.Name: _name,
+        ast.Attribute: _attribute,
+        ast.Subscript: _subscript,
+        ast.Dict: _dict,
+        ast.List: _sequence,
+        ast.Tuple: _sequence,
+        ast.Set: _sequence,
+        ast.UnaryOp: _unary,
+        ast.BinOp: lambda self, node, scope: self.operate(
+            node.op, self.value(node.left, scope), self.value(node.right, scope)
+        ),
+        ast.BoolOp: _bool,
+        ast.Compare: _compare,
+        ast.IfExp: _if_else,
+        ast.JoinedStr: _joined_text,
+        ast.FormattedValue: _formatted,
+        ast.Lambda: _lambda,
+        ast.NamedExpr: _named,
+        ast.Starred: _starred,
+        ast.Await: _awaited,
+        ast.Yield: _awaited,
+        ast.YieldFrom: _awaited,
+        ast.ListComp: _comprehension,
+        ast.SetComp: _comprehension,
+        ast.GeneratorExp: _comprehension,
+        ast.DictComp: _comprehension,
+        ast.Call: lambda self, node, scope: self.call_of(node, scope),
+    }
+
+
+def _above(scope: Scope) -> Iterable[Scope]:
+    one: Scope | None = scope
+    while one is not None:
+        yield one
+        one = one.above
+
+
+def _may_be_none(value: Any) -> bool:
+    """Return whether a value is what an unknown function has returned: the name of a class begins with a capital."""
+    is_of_library = isinstance(value, Record) and isinstance(value.kind, External)
+    return is_of_library and not value.kind.name.rpartition(".")[2][:1].isupper()
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str, Several, PurePosixPath, tuple))
+
+
+@lru_cache(maxsize=10_000)
+def globals_of(function: ast.AST) -> frozenset[str]:
+    """Return the variables of its module that a function sets."""
+    return _declared(function, ast.Global)
+
+
+@lru_cache(maxsize=10_000)
+def nonlocals_of(function: ast.AST) -> frozenset[str]:
+    """Return the variables of the function around that a function sets."""
+    return _declared(function, ast.Nonlocal)
+
+
+def _declared(function: ast.AST, kind: type[ast.Global] | type[ast.Nonlocal]) -> frozenset[str]:
+    statements = getattr(function, "body", ())
+    inner = (node for one in statements for node in ast.walk(one)) if isinstance(statements, list) else ()
+    return frozenset(itertools.chain.from_iterable(node.names for node in inner if isinstance(node, kind)))
+
+
+__all__ = ["Expressions", "Module", "Raised"]

@@ -1,0 +1,444 @@
+"""Follow the statements of a program, from module to module and from function to function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from jobsubmit.check.interpreter.calls import Calls
+from jobsubmit.check.interpreter.memory import (
+    Changes,
+    ClassValue,
+    Container,
+    External,
+    FunctionValue,
+    ModuleValue,
+    Record,
+    Scope,
+    plain,
+)
+from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, OutOfTimeError, Raised, Return
+from jobsubmit.check.interpreter.trace import Observed
+from jobsubmit.check.program.facts import Facts
+from jobsubmit.check.program.hydra import Composed
+from jobsubmit.check.program.module import FUNCTIONS, Module, origin
+from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.program import Program
+
+_LONGEST_LOOP = 64  # passes that are followed one by one
+_MOST_STEPS = 300_000
+_DEEPEST = 40  # calls inside each other
+_MOST_AGAIN = 8  # calls of the same function inside each other
+
+
+class _Frame(NamedTuple):
+    """A call, or a loop, that is being followed: how it was left before its end, and with which changes."""
+
+    left: list[tuple[Any, Changes]]
+
+
+class Machine(Calls):
+    """Follow the statements of a program; see `run`."""
+
+    def run(self) -> None:
+        """Follow the boot file from its first line on, as far as the steps that are allowed lead."""
+        try:
+            self.module_value(self.program.boot)
+            self.follow_what_libraries_call()
+        except (Raised, Ended):
+            pass
+        except (OutOfTimeError, RecursionError):
+            self.trace.forget_after(self.unfinished[0] if self.unfinished else self.trace.size)
+
+    def module_value(self, module: Module) -> ModuleValue:
+        """Return a module; the first time, follow it."""
+        if module.name not in self.modules:
+            value = ModuleValue(module, Scope(module))
+            self.modules[module.name] = value
+            value.scope.names.update({"__name__": module.name, "__file__": module.path})
+            self.functions.append(_Frame([]))
+            try:
+                self.block(module.tree.body, value.scope)
+            except Raised:
+                if module is self.program.boot:
+                    raise
+            finally:
+                self.functions.pop()
+        return self.modules[module.name]
+
+    def block(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
+        """Follow statements; return how they are left before their end, if they are."""
+        for statement in body:
+            self.step()
+            signal = self._statements[type(statement)](self, statement, scope)
+            if signal is not None:
+                return signal
+        return None
+
+    def invoke(self, function: FunctionValue, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> Any:
+        """Follow a call of a function of the program; return what it returns."""
+        again = sum(1 for one in self.stack if one is function.node)
+        if len(self.stack) >= _DEEPEST or again >= _MOST_AGAIN:
+            return UNKNOWN
+        scope = Scope(function.module, function.scope, function.owner)
+        scope.function = function
+        self._bind(function, scope, args, keywords, is_open=is_open)
+        if isinstance(function.node, ast.Lambda):
+            return self.value(function.node.body, scope)
+        self.trace.entered.add(function.node)
+        self.stack.append(function.node)
+        frame = _Frame([])
+        self.functions.append(frame)
+        try:
+            signal = self.block(function.node.body, scope)
+        finally:
+            self.stack.pop()
+            self.functions.pop()
+        return self._returned(signal, frame, function.node)
+
+    def _returned(self, signal: Any, frame: _Frame, function: ast.AST) -> Any:
+        ends = [(one.value, changes) for one, changes in frame.left if isinstance(one, Return)]
+        goes_on = signal is not LEFT
+        values = [value for value, _ in ends]
+        if goes_on:
+            values.append(signal.value if isinstance(signal, Return) else None)
+        if ends:
+            self.memory.join([changes for _, changes in ends], with_current=goes_on)
+        if not values:
+            raise Ended
+        if is_generating(function):
+            return UNKNOWN
+        return self.either_value(values)
+
+    def _bind(
+        self, function: FunctionValue, scope: Scope, args: list[Any], keywords: dict[str, Any], *, is_open: bool
+    ) -> None:
+        """Give the parameters of a function their values."""
+        given = function.node.args
+        own = [one.arg for one in (*given.posonlyargs, *given.args)]
+        names = scope.names
+        for name in (*own, *(one.arg for one in given.kwonlyargs)):
+            names[name] = UNKNOWN if is_open else function.defaults.get(name, UNKNOWN)
+        names.update(zip(own, args, strict=False))
+        rest = {name: value for name, value in keywords.items() if name not in names}
+        names.update((name, value) for name, value in keywords.items() if name in names)
+        if given.vararg is not None:
+            extra = args[len(own) :]
+            names[given.vararg.arg] = UNKNOWN if is_open else tuple(extra)
+        if given.kwarg is not None:
+            names[given.kwarg.arg] = Container(rest, is_open=is_open)
+
+    def either(self, *branches: Callable[[], Any]) -> Any:
+        """Follow branches of which only one is executed; return how they are left, if all of them are."""
+        live: list[Changes] = []
+        errors: list[Exception] = []
+        signals: list[Any] = []
+        for run in branches:
+            try:
+                signal, changes = self.memory.branch(run)
+            except (Raised, Ended) as error:
+                errors.append(error)
+                continue
+            if signal is None:
+                live.append(changes)
+            elif signal is not LEFT:
+                frame = self.functions[-1] if isinstance(signal, Return) else self.loops[-1]
+                frame.left.append((signal, changes))
+                signals.append(signal)
+            else:
+                signals.append(signal)
+        if live:
+            self.memory.join(live)
+            return None
+        if not signals:
+            raise errors[0]
+        return LEFT
+
+    def _if(self, node: ast.If, scope: Scope) -> Any:
+        known = self.truth(node.test, scope)
+        if known is not None:
+            return self.block(node.body if known else node.orelse, scope)
+        return self.either(partial(self.block, node.body, scope), partial(self.block, node.orelse, scope))
+
+    def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> Any:
+        items = self.items(self.value(node.iter, scope))
+        if items is None or len(items) > _LONGEST_LOOP:
+            return self._loop_of_unknown(node, scope, lambda: self.assign(node.target, UNKNOWN, scope))
+        for item in items:
+            self.assign(node.target, item, scope)
+            signal = self._pass(node.body, scope)
+            if signal is BREAK:
+                return None
+            if signal is not None:
+                return signal
+        return self.block(node.orelse, scope)
+
+    def _pass(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
+        """Follow one pass of a loop; what leaves it in one branch only is joined with what does not."""
+        frame = _Frame([])
+        self.loops.append(frame)
+        try:
+            signal = self.block(body, scope)
+        finally:
+            self.loops.pop()
+        if frame.left:
+            self.memory.join([changes for _, changes in frame.left], with_current=signal is not LEFT)
+            if signal is LEFT:
+                return BREAK if all(one is BREAK for one, _ in frame.left) else None
+        return None if signal is CONTINUE else signal
+
+    def _loop_of_unknown(self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope, begin: Callable[[], None]) -> Any:
+        """Follow a loop with an unknown number of passes, until a pass changes nothing that the one before it had."""
+
+        def one_pass() -> Any:
+            begin()
+            signal = self._pass(node.body, scope)
+            return None if signal is BREAK else signal
+
+        self.unfinished.append(self.trace.size)
+        for _ in range(2):
+            self.either(one_pass, lambda: None)
+        self.unfinished.pop()
+        return self.block(node.orelse, scope) if node.orelse else None
+
+    def _while(self, node: ast.While, scope: Scope) -> Any:
+        for _ in range(_LONGEST_LOOP):
+            known = self.truth(node.test, scope)
+            if known is None or (known and isinstance(node.test, ast.Constant)):
+                break
+            if not known:
+                return self.block(node.orelse, scope)
+            signal = self._pass(node.body, scope)
+            if signal is BREAK:
+                return None
+            if signal is not None:
+                return signal
+        return self._loop_of_unknown(node, scope, lambda: None)
+
+    def _try(self, node: ast.Try, scope: Scope) -> Any:
+        before = self.unknown_calls
+
+        def body() -> Any:
+            signal = self.block(node.body, scope)
+            return self.block(node.orelse, scope) if signal is None else signal
+
+        try:
+            signal = self._tried(node, body, scope, before)
+        finally:
+            last = self.block(node.finalbody, scope)
+        return signal if last is None else last
+
+    def _tried(self, node: ast.Try, body: Callable[[], Any], scope: Scope, before: int) -> Any:
+        failed: Raised | None = None
+
+        def attempt() -> Any:
+            nonlocal failed
+            try:
+                return body()
+            except Raised as error:
+                failed = error
+                raise
+
+        handlers = [partial(self._handle, one, scope) for one in node.handlers]
+        try:
+            signal, changes = self.memory.branch(attempt)
+        except Raised as error:
+            fitting = [one for one in node.handlers if self._catches(one, error, scope)]
+            if not fitting:
+                raise
+            return self._handle(fitting[0], scope)
+        if self.unknown_calls == before or not handlers:
+            self.memory.join([changes])
+            return signal
+
+        def again() -> Any:
+            self.memory.join([changes])
+            return signal
+
+        return self.either(again, *handlers)
+
+    def _handle(self, handler: ast.ExceptHandler, scope: Scope) -> Any:
+        if handler.name:
+            self.set_name(handler.name, UNKNOWN, scope)
+        return self.block(handler.body, scope)
+
+    def _catches(self, handler: ast.ExceptHandler, error: Raised, scope: Scope) -> bool:
+        """Return whether a handler is for an error, by its name; one of an unknown class is."""
+        if handler.type is None:
+            return True
+        named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        kinds = [self.value(one, scope) for one in named]
+        names = {one.name.rpartition(".")[2] if isinstance(one, External) else "?" for one in kinds}
+        return bool(names & {error.kind, "Exception", "BaseException", "?"}) or (
+            error.kind in ("KeyError", "IndexError") and "LookupError" in names
+        )
+
+    def _with(self, node: ast.With | ast.AsyncWith, scope: Scope) -> Any:
+        for item in node.items:
+            entered = self.value(item.context_expr, scope)
+            if isinstance(entered, Record) and isinstance(entered.kind, ClassValue) and entered.kind.find("__enter__"):
+                entered = self.call(self.attribute(entered, "__enter__"), [], {})
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, entered, scope)
+        return self.block(node.body, scope)
+
+    def _match(self, node: ast.Match, scope: Scope) -> Any:
+        subject = plain(self.value(node.subject, scope))
+        unclear: list[Callable[[], Any]] = []
+        for case in node.cases:
+            known = _matches(case.pattern, subject) if case.guard is None else None
+            if known and not unclear:
+                return self.block(case.body, scope)
+            if known is not False:
+                unclear.append(partial(self.block, case.body, scope))
+        return self.either(*unclear, lambda: None) if unclear else None
+
+    def _assign(self, node: ast.Assign, scope: Scope) -> None:
+        value = self.value(node.value, scope)
+        for target in node.targets:
+            self.assign(target, value, scope)
+
+    def _annotated(self, node: ast.AnnAssign, scope: Scope) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.value(node.value, scope), scope)
+
+    def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
+        before = self.loaded(node.target, scope)
+        self.assign(node.target, self.operate(node.op, before, self.value(node.value, scope), in_place=True), scope)
+
+    def _delete(self, node: ast.Delete, scope: Scope) -> None:
+        for target in node.targets:
+            self.delete(target, scope)
+
+    def _return(self, node: ast.Return, scope: Scope) -> Return:
+        return Return(None if node.value is None else self.value(node.value, scope))
+
+    def _raise(self, node: ast.Raise, scope: Scope) -> None:
+        raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        if isinstance(node.exc, ast.Call):
+            self.value(node.exc, scope)
+        raise Raised(ast.unparse(raised).rpartition(".")[2] if raised is not None else "Exception")
+
+    def _assert(self, node: ast.Assert, scope: Scope) -> None:
+        if self.truth(node.test, scope) is False:
+            raise Raised("AssertionError")
+
+    def _expression(self, node: ast.Expr, scope: Scope) -> None:
+        self.value(node.value, scope)
+
+    def _global(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
+        del node, scope  # functions know their own; see `globals_of`
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
+        made: Any = self.function_value(node, scope)
+        for decorator in reversed(node.decorator_list):
+            made = self.decorated(made, decorator, scope)
+        self.set_name(node.name, made, scope)
+
+    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
+        bases = tuple(self.value(one, scope) for one in node.bases)
+        own = Scope(scope.module, scope)
+        names = frozenset(filter(None, (self.name_of_decorator(one, scope) for one in node.decorator_list)))
+        made = ClassValue(node, scope.module, bases, own, names)
+        own.owner = made
+        own.names["__name__"] = node.name
+        self.block(node.body, own)
+        self.finish_class(made)
+        held: Any = made
+        for decorator in reversed(node.decorator_list):
+            held = self.decorated(held, decorator, scope)
+        self.set_name(node.name, held, scope)
+
+    def _import(self, node: ast.Import, scope: Scope) -> None:
+        for alias in node.names:
+            if alias.asname:
+                self.set_name(alias.asname, self.imported(alias.name), scope)
+            else:
+                top = alias.name.partition(".")[0]
+                self.imported(alias.name)
+                self.set_name(top, self.imported(top), scope)
+
+    def _import_from(self, node: ast.ImportFrom, scope: Scope) -> None:
+        base = origin(node, scope.module)
+        held = self.imported(base)
+        for alias in node.names:
+            if alias.name == "*":
+                if isinstance(held, ModuleValue):
+                    for name, value in list(held.scope.names.items()):
+                        if not name.startswith("_"):
+                            self.set_name(name, value, scope)
+                continue
+            self.set_name(alias.asname or alias.name, self.member(held, base, alias.name), scope)
+
+    def _nothing(self, node: ast.stmt, scope: Scope) -> None:
+        pass
+
+    _statements: Mapping[type, Callable[[Any, Any, Scope], Any]] = {
+        ast.If: _if,
+        ast.For: _for,
+        ast.AsyncFor: _for,
+        ast.While: _while,
+        ast.Try: _try,
+        ast.With: _with,
+        ast.AsyncWith: _with,
+        ast.Match: _match,
+        ast.Assign: _assign,
+        ast.AnnAssign: _annotated,
+        ast.AugAssign: _augmented,
+        ast.Delete: _delete,
+        ast.Return: _return,
+        ast.Raise: _raise,
+        ast.Assert: _assert,
+        ast.Expr: _expression,
+        ast.Global: _global,
+        ast.Nonlocal: _global,
+        ast.FunctionDef: _function,
+        ast.AsyncFunctionDef: _function,
+        ast.ClassDef: _class,
+        ast.Import: _import,
+        ast.ImportFrom: _import_from,
+        ast.Pass: _nothing,
+        ast.Break: lambda self, node, scope: BREAK,
+        ast.Continue: lambda self, node, scope: CONTINUE,
+        **({ast.TryStar: _try} if hasattr(ast, "TryStar") else {}),
+    }
+
+
+@lru_cache(maxsize=10_000)
+def is_generating(function: ast.AST) -> bool:
+    """Return whether a function itself yields."""
+    waiting: list[ast.AST] = list(getattr(function, "body", ()))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return True
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
+    return False
+
+
+def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: Composed | None) -> Observed:
+    """Follow a program; `given` are parsed arguments that differ from what their words say.
+
+    Whatever goes wrong, what was seen until then is returned.
+    """
+    machine = Machine(program, facts, _MOST_STEPS, given, composed)
+    machine.run()
+    return machine.trace.finished()
+
+
+def _matches(pattern: ast.pattern, subject: Any) -> bool | None:
+    """Return whether a value fits a pattern; None if that is not known."""
+    match pattern:
+        case ast.MatchAs(pattern=None):
+            return True
+        case ast.MatchValue(value=ast.Constant(value=value)):
+            return None if subject is UNKNOWN else bool(subject == value)
+        case ast.MatchSingleton(value=value):
+            return None if subject is UNKNOWN else subject is value
+        case ast.MatchOr(patterns=patterns):
+            found = [_matches(one, subject) for one in patterns]
+            return True if True in found else None if None in found else False
+    return None

@@ -1,0 +1,252 @@
+"""What a program holds while it is followed: objects, containers and variables, and how their changes are taken back."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from jobsubmit.check.program.module import Function, Module
+from jobsubmit.check.program.operations import UNKNOWN, Several
+
+_LARGEST, _DEEPEST = 60, 6  # of containers whose values are kept
+
+
+class Scope:
+    """The variables of a module, a class or a call, with the scope around it."""
+
+    __slots__ = ("above", "function", "module", "names", "owner")
+
+    def __init__(self, module: Module, above: Scope | None = None, owner: ClassValue | None = None) -> None:
+        self.names: dict[str, Any] = {}
+        self.module, self.above, self.owner = module, above, owner
+        self.function: FunctionValue | None = None
+
+    @property
+    def content(self) -> dict[str, Any]:
+        return self.names
+
+    is_open = True  # a variable that only one branch sets is there where it is read
+
+
+class Container:
+    """A list, a mapping or a set; with `is_open`, it may hold more. `by_attribute`, entries are fields, too."""
+
+    __slots__ = ("by_attribute", "content", "is_open")
+
+    def __init__(self, content: Any, *, is_open: bool = False, by_attribute: bool = False) -> None:
+        self.content, self.is_open, self.by_attribute = content, is_open, by_attribute
+
+
+class Record:
+    """An object of a class of the program, or of a library; one of a mapping's class has `entries`, too."""
+
+    __slots__ = ("content", "entries", "is_open", "kind")
+
+    def __init__(self, kind: ClassValue | External, *, is_open: bool = False, entries: Container | None = None) -> None:
+        self.kind, self.is_open, self.entries = kind, is_open, entries
+        self.content: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class External:
+    """Something of a library, or of Python itself, by its whole name."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionValue:
+    """A function of the program, where it was defined; `kind` is the name of the decorator that binds it."""
+
+    node: Function | ast.Lambda
+    scope: Scope
+    defaults: Mapping[str, Any]
+    owner: ClassValue | None = None
+    kind: str = ""
+
+    @property
+    def module(self) -> Module:
+        return self.scope.module
+
+
+@dataclass(frozen=True, eq=False)
+class ClassValue:
+    """A class of the program, with those that it is based on."""
+
+    node: ast.ClassDef
+    module: Module
+    bases: tuple[Any, ...]
+    scope: Scope
+    decorators: frozenset[str] = frozenset()
+
+    def line(self, depth: int = 0) -> Iterator[ClassValue]:
+        """Yield a class, and then those above it that the program defines."""
+        yield self
+        for base in self.bases if depth < _DEEPEST else ():
+            if isinstance(base, ClassValue):
+                yield from base.line(depth + 1)
+
+    def find(self, name: str) -> Any:
+        """Return what a class has, or inherits, under a name; None if nothing."""
+        return next((one.scope.names[name] for one in self.line() if name in one.scope.names), None)
+
+    @property
+    def libraries(self) -> frozenset[str]:
+        """Return the names of the libraries' classes that it is based on; `?` for what is not known."""
+        return frozenset(
+            base.name if isinstance(base, External) else "?"
+            for one in self.line()
+            for base in one.bases
+            if not isinstance(base, ClassValue)
+        )
+
+
+@dataclass(frozen=True)
+class ModuleValue:
+    """A module of the program."""
+
+    module: Module
+    scope: Scope
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """A function, or a method of a value of Python by its name, bound to what it is called of."""
+
+    function: Any
+    owner: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """A call that is not made yet."""
+
+    function: Any
+    args: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+
+
+Heap: TypeAlias = Scope | Container | Record
+
+
+class Memory:
+    """Every change while branches are followed, so that each of them begins with what was there before."""
+
+    def __init__(self) -> None:
+        self._levels: list[dict[int, tuple[Heap, Any, bool]]] = []
+
+    def touch(self, changed: Heap) -> None:
+        """Remember what an object holds: it is about to be changed."""
+        if self._levels and id(changed) not in self._levels[-1]:
+            self._levels[-1][id(changed)] = (changed, _copied(changed.content), changed.is_open)
+
+    def branch(self, run: Callable[[], Any]) -> tuple[Any, Changes]:
+        """Run one branch; return what it returns, and its changes, which are taken back."""
+        self._levels.append({})
+        try:
+            result = run()
+        finally:
+            level = self._levels.pop()
+            changes = {
+                key: (one, _copied(one.content), one.is_open) for key, (one, _, _) in level.items()
+            }
+            for one, before, was_open in level.values():
+                _put(one, before, is_open=was_open)
+        return result, changes
+
+    def join(self, branches: Iterable[Changes], *, with_current: bool = False) -> None:
+        """Continue with what several branches leave behind, and with what is there now if that is one of them."""
+        every = list(branches)
+        for key, (one, _, _) in {key: entry for changes in every for key, entry in changes.items()}.items():
+            states = [changes[key][1:] if key in changes else (_copied(one.content), one.is_open) for changes in every]
+            states += [(_copied(one.content), one.is_open)] if with_current else []
+            self.touch(one)
+            content, is_open = states[0]
+            for other, other_open in states[1:]:
+                content, differs = _joined_content(content, other, is_kept=not isinstance(one, Container))
+                is_open = is_open or other_open or (differs and not isinstance(one, Scope))
+            _put(one, content, is_open=is_open)
+
+
+Changes: TypeAlias = dict[int, tuple[Heap, Any, bool]]
+
+
+def _copied(content: Any) -> Any:
+    return content.copy()
+
+
+def _put(one: Heap, content: Any, *, is_open: bool) -> None:
+    if isinstance(one.content, list):
+        one.content[:] = content
+    else:
+        one.content.clear()
+        one.content.update(content)
+    if not isinstance(one, Scope):
+        one.is_open = is_open
+
+
+def _joined_content(one: Any, other: Any, *, is_kept: bool) -> tuple[Any, bool]:
+    """Return what two contents have in common, and whether one of them has more.
+
+    What only one has is kept if it is a variable or a field: a program that reads it has set it.
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        found = {key: joined(value, other.get(key, value if is_kept else UNKNOWN)) for key, value in one.items()}
+        found.update((key, value if is_kept else UNKNOWN) for key, value in other.items() if key not in one)
+        return found, one.keys() != other.keys()
+    if isinstance(one, list) and isinstance(other, list):
+        found_items = [joined(left, right) for left, right in zip(one, other, strict=False)]
+        return found_items, len(one) != len(other)
+    if isinstance(one, set) and isinstance(other, set):
+        return one & other, one != other
+    return one, True
+
+
+def joined(one: Any, other: Any) -> Any:
+    """Return the value that is one or the other: UNKNOWN unless they are the same."""
+    if one is other:
+        return one
+    if type(one) is type(other) and not isinstance(one, (Scope, Record, Container)):
+        return one if one == other else UNKNOWN
+    if isinstance(one, Container) and isinstance(other, Container):
+        is_same = type(one.content) is type(other.content) and one.content == other.content
+        return one if is_same and one.is_open == other.is_open else UNKNOWN
+    return UNKNOWN
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a value as Python has it, tuples as lists; UNKNOWN for what is no text, number or container of them."""
+    if value is None or isinstance(value, (bool, int, float, str, bytes, Several)):
+        return value
+    if isinstance(value, Record) and value.entries is not None:
+        value = value.entries
+    if isinstance(value, Record) and value.kind == NAMESPACE and not value.is_open:
+        return {name: plain(one, depth + 1) for name, one in value.content.items()}
+    if type(value) is tuple:
+        return [plain(one, depth + 1) for one in value]
+    if isinstance(value, Container):
+        if value.is_open or depth > _DEEPEST or len(value.content) > _LARGEST:
+            return UNKNOWN
+        if isinstance(value.content, dict):
+            return {key: plain(one, depth + 1) for key, one in value.content.items()}
+        return [plain(one, depth + 1) for one in value.content]
+    return UNKNOWN if isinstance(value, _OWN) else value
+
+
+def boxed(value: Any, *, by_attribute: bool = False) -> Any:
+    """Return a value of Python as the program holds it."""
+    if isinstance(value, Several):
+        return value
+    if isinstance(value, dict):
+        held = {key: boxed(one, by_attribute=by_attribute) for key, one in value.items()}
+        return Container(held, by_attribute=by_attribute)
+    if isinstance(value, (list, set)):
+        return Container([boxed(one, by_attribute=by_attribute) for one in value])
+    return value
+
+
+MORE = "**"  # among keywords: there may be others
+NAMESPACE = External("argparse.Namespace")
+_OWN = (External, FunctionValue, ClassValue, ModuleValue, Method, Partial, Record, Scope)

@@ -1,0 +1,233 @@
+"""Command lines that a program parses: argparse itself parses the words of the job."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jobsubmit.check.interpreter.memory import (
+    MORE,
+    NAMESPACE,
+    ClassValue,
+    Container,
+    External,
+    FunctionValue,
+    Method,
+    Partial,
+    Record,
+    boxed,
+    plain,
+)
+from jobsubmit.check.program.operations import UNKNOWN, lifted
+
+if TYPE_CHECKING:
+    from jobsubmit.check.interpreter.calls import Calls
+
+_PARSER, _GROUP = "argparse.ArgumentParser", "argparse._ArgumentGroup"
+_SUBPARSERS = "argparse._SubParsersAction"
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_ACTIONS = (
+    *("store", "store_true", "store_false", "store_const", "append", "append_const", "count", "extend"),
+    *("help", "version"),
+)
+
+
+def _evaluated(text: str) -> Any:
+    """Return what Python takes a text for, if it is a literal."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return UNKNOWN
+
+
+_CONVERTERS: Mapping[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str, "bool": bool, "eval": _evaluated}
+
+
+class _RefusedError(Exception):
+    pass
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _RefusedError(message)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise _RefusedError(message or "")
+
+
+def _made(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Record:
+    parents = [_held(one) for one in run.items(keywords.get("parents", ())) or [] if _held(one) is not None]
+    abbrev = keywords.get("allow_abbrev", True) is not False
+    parser = _Parser(prog="", conflict_handler="resolve", parents=parents, allow_abbrev=abbrev, add_help=False)
+    record = Record(External(_PARSER))
+    record.content["="] = parser
+    record.is_open = "parents" in keywords and run.items(keywords["parents"]) is None
+    return record
+
+
+def _held(record: Any) -> Any:
+    return record.content.get("=") if isinstance(record, Record) else None
+
+
+def _wrapped(kind: str, held: Any, parser: Record) -> Record:
+    record = Record(External(kind))
+    record.content.update({"=": held, "parser": parser})
+    return record
+
+
+def _group(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Record:
+    owner = args[0]
+    if "parser" in owner.content:
+        return owner  # a group in a group is the same to argparse
+    held = _held(owner)
+    made = held.add_argument_group() if held is not None else None
+    return _wrapped(_GROUP, made, owner)
+
+
+def _add_argument(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    """Declare an option; where a part of its declaration is not known, take any word for it."""
+    owner, *names = args
+    held, parser = _held(owner), owner.content.get("parser", owner)
+    if held is None or not names or not all(isinstance(name, str) for name in names):
+        parser.is_open = True
+        return UNKNOWN
+    if MORE in keywords:
+        keywords = {"default": UNKNOWN, "type": UNKNOWN, **keywords}
+    settings: dict[str, Any] = {"default": keywords["default"]} if "default" in keywords else {}
+    action = keywords.get("action", "store")
+    if isinstance(action, External) and action.name.endswith("BooleanOptionalAction"):
+        settings["action"] = argparse.BooleanOptionalAction
+    elif action in ("help", "version"):
+        settings.update(action="store_true")
+    elif action in _ACTIONS:
+        settings["action"] = action
+    else:  # of a class of its own: what it makes of its words is not known
+        settings.update(default=UNKNOWN, nargs="*", type=lambda _: UNKNOWN)
+        keywords = {key: value for key, value in keywords.items() if key == "dest"}
+    for name in ("nargs", "const", "dest"):
+        value = plain(keywords.get(name, UNKNOWN))
+        if value is not UNKNOWN:
+            settings[name] = value
+    if settings.get("action", "store") in ("store", "append", "extend"):
+        if "type" in keywords:
+            settings["type"] = _converter(run, keywords["type"])
+        choices = plain(keywords.get("choices", UNKNOWN))
+        if isinstance(choices, list) and UNKNOWN not in choices and _keeps_words(keywords.get("type")):
+            settings["choices"] = choices
+        if not names[0].startswith("-") and settings.get("nargs") in (None, "+"):
+            settings["nargs"] = "?" if settings.get("nargs") is None else "*"
+    with suppress(Exception):
+        held.add_argument(*names, **settings)
+    return UNKNOWN
+
+
+def _converter(run: Calls, kind: Any) -> Callable[[str], Any]:
+    if isinstance(kind, External) and kind.name in _CONVERTERS:
+        return _CONVERTERS[kind.name]
+    if isinstance(kind, (FunctionValue, External, Partial, ClassValue, Method)):
+        return lambda text: run.call(kind, [text], {})
+    return lambda text: UNKNOWN
+
+
+def _keeps_words(kind: Any) -> bool:
+    """Return whether choices can be compared with what a converter makes."""
+    return kind is None or (isinstance(kind, External) and kind.name in _CONVERTERS)
+
+
+def _set_defaults(run: Calls, args: list[Any], keywords: dict[str, Any]) -> None:
+    held = _held(args[0])
+    if held is not None and MORE in keywords:
+        run.memory.touch(args[0])
+        args[0].content["="] = None  # any of its options may have another default
+    elif held is not None:
+        held.set_defaults(**keywords)
+
+
+def _subparsers(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    held = _held(args[0])
+    if held is None:
+        return UNKNOWN
+    dest = keywords.get("dest")
+    made = held.add_subparsers(**({"dest": dest} if isinstance(dest, str) else {}), parser_class=_Parser)
+    return _wrapped(_SUBPARSERS, made, args[0])
+
+
+def _add_parser(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    held = _held(args[0])
+    if held is None or not isinstance(args[1], str):
+        return UNKNOWN
+    parents = [_held(one) for one in run.items(keywords.get("parents", ())) or [] if _held(one) is not None]
+    record = Record(External(_PARSER))
+    record.content["="] = held.add_parser(args[1], add_help=False, parents=parents)
+    return record
+
+
+def _parse(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    return _parsed(run, args, keywords, takes_rest=False)[0]
+
+
+def _parse_known(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    return _parsed(run, args, keywords, takes_rest=True)
+
+
+def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest: bool) -> tuple[Any, Any]:
+    """Return the namespace that the words make, and those that are left; of words that are refused, nothing is known."""
+    owner = args[0]
+    held = _held(owner)
+    given = args[1] if len(args) > 1 else keywords.get("args")
+    words = [*run.facts.argv] if given is None else plain(given)
+    into = args[2] if len(args) > 2 else keywords.get("namespace")  # noqa: PLR2004
+    made = into if isinstance(into, Record) else Record(NAMESPACE)
+    made.is_open = made.is_open or owner.is_open
+    if held is None or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        made.is_open = True
+        return made, Container([], is_open=True)
+    try:
+        found, rest = held.parse_known_args([_without_spaces(word) for word in words])
+    except Exception:  # words that the program refuses: that is another check's
+        found, rest = argparse.Namespace(), []
+        made.is_open = True
+    if rest and not takes_rest:
+        found, made.is_open = argparse.Namespace(), True
+    run.memory.touch(made)
+    for name, value in vars(found).items():
+        is_native = isinstance(value, (list, dict)) and not isinstance(value, Container)
+        held_value = boxed(value) if is_native else value
+        if name not in made.content or into is None:
+            made.content[name] = held_value
+    for name, value in run.given.items():
+        action = held._option_string_actions.get(name)  # noqa: SLF001 - argparse has no other way to ask
+        if action is not None and action.dest in made.content:
+            made.content[action.dest] = lifted(int, value) if action.type is int else value
+    return made, Container(rest)
+
+
+def _without_spaces(word: str) -> str:
+    """Return a word that argparse takes for an option, also if a placeholder in its value has spaces."""
+    name, sign, value = word.partition("=")
+    return f"{name}={value.replace(' ', _NO_BREAK)}" if sign and name.startswith("--") and "<" in value else word
+
+
+def _get_default(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    held = _held(args[0])
+    return UNKNOWN if held is None or not isinstance(args[1], str) else held.get_default(args[1])
+
+
+_OF_ADDERS = {
+    "add_argument": _add_argument,
+    **dict.fromkeys(("add_argument_group", "add_mutually_exclusive_group"), _group),
+}
+PARSERS: Mapping[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    **dict.fromkeys((_PARSER, "ArgumentParser", "configargparse.ArgumentParser", "jsonargparse.ArgumentParser"), _made),
+    **{f"{kind}.{name}": known for kind in (_PARSER, _GROUP) for name, known in _OF_ADDERS.items()},
+    f"{_GROUP}.set_defaults": _set_defaults,
+    f"{_PARSER}.set_defaults": _set_defaults,
+    f"{_PARSER}.add_subparsers": _subparsers,
+    f"{_PARSER}.get_default": _get_default,
+    f"{_SUBPARSERS}.add_parser": _add_parser,
+    **dict.fromkeys((f"{_PARSER}.parse_args", f"{_PARSER}.parse_intermixed_args"), _parse),
+    f"{_PARSER}.parse_known_args": _parse_known,
+}
