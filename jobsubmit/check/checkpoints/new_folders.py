@@ -73,7 +73,7 @@ def _next_of_found(code: Code, part: ast.AST, module: Module) -> str:
 def _takes_free_number(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a function of the program looks in a loop for a path that does not exist, and may do so here."""
     found = code.program.called(call, module)
-    if found is None or not isinstance(found[1], FUNCTIONS):
+    if found is None or not isinstance(found[1], FUNCTIONS) or not code.reached.of(call, module):
         return False
     entered = enter(code.values, call, module)
     for loop in (node for node in ast.walk(found[1]) if isinstance(node, (ast.For, ast.While))):

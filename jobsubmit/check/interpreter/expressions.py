@@ -58,6 +58,7 @@ class Expressions:
         self.of_libraries: dict[Any, Record] = {}  # an object of each class that a library may call
         self.composed = composed  # Hydra's configuration
         self.has_group = False
+        self.has_changed = False  # in the branches that were followed last
         self.here = program.boot  # the module that calls
 
     def step(self) -> None:

@@ -29,6 +29,7 @@ from jobsubmit.check.program.program import Program
 
 _LONGEST_LOOP = 64  # passes that are followed one by one
 _MOST_STEPS = 300_000
+_MOST_PASSES = 5  # of a loop whose number of passes is not known
 _DEEPEST = 40  # calls inside each other
 _MOST_AGAIN = 8  # calls of the same function inside each other
 
@@ -150,7 +151,7 @@ class Machine(Calls):
             else:
                 signals.append(signal)
         if live:
-            self.memory.join(live)
+            self.has_changed = self.memory.join(live)
             return None
         if not signals:
             raise errors[0]
@@ -198,8 +199,10 @@ class Machine(Calls):
             return None if signal is BREAK else signal
 
         self.unfinished.append(self.trace.size)
-        for _ in range(2):
+        for _ in range(_MOST_PASSES):
             self.either(one_pass, lambda: None)
+            if not self.has_changed:
+                break
         self.unfinished.pop()
         return self.block(node.orelse, scope) if node.orelse else None
 

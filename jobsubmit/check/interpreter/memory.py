@@ -156,9 +156,13 @@ class Memory:
                 _put(one, before, is_open=was_open)
         return result, changes
 
-    def join(self, branches: Iterable[Changes], *, with_current: bool = False) -> None:
-        """Continue with what several branches leave behind, and with what is there now if that is one of them."""
+    def join(self, branches: Iterable[Changes], *, with_current: bool = False) -> bool:
+        """Continue with what several branches leave behind, and with what is there now if that is one of them.
+
+        Return whether anything is another than it was.
+        """
         every = list(branches)
+        is_changed = False
         for key, (one, _, _) in {key: entry for changes in every for key, entry in changes.items()}.items():
             states = [changes[key][1:] if key in changes else (_copied(one.content), one.is_open) for changes in every]
             states += [(_copied(one.content), one.is_open)] if with_current else []
@@ -167,7 +171,9 @@ class Memory:
             for other, other_open in states[1:]:
                 content, differs = _joined_content(content, other, is_kept=not isinstance(one, Container))
                 is_open = is_open or other_open or (differs and not isinstance(one, Scope))
+            is_changed = is_changed or content != one.content or is_open != one.is_open
             _put(one, content, is_open=is_open)
+        return is_changed
 
 
 Changes: TypeAlias = dict[int, tuple[Heap, Any, bool]]

@@ -38,7 +38,7 @@ _JOINS = re.compile(r"init_process_group|set_device|cuda|return .*rank", re.IGNO
 def check_environment(code: Code) -> Iterator[Finding]:
     """Yield variables that the code takes its rank from, and that this job's processes do not have as it expects."""
     written = _written(code)
-    reads = list(_sure_reads(code, written))
+    reads = [(module.where(node), name) for module, node, name in _sure_reads(code, written)]
     yield from _reads_a_schedulers_words(code, reads)
     yield from _knows_other_ranks(code)
     if not code.facts.has_launcher:
@@ -63,12 +63,18 @@ def _knows_other_ranks(code: Code) -> Iterator[Finding]:
             return
 
 
-def _sure_reads(code: Code, written: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield where a variable is surely read that must be set, and its name; not those that the program sets itself."""
-    for module, node in code.program.of(ast.Subscript, ast.Call):
-        name = _read_variable(code, module, node)
-        if name and name not in written and code.reached.is_sure(node, module) and not _is_guarded(node, module):
-            yield module.where(node), name
+def _sure_reads(code: Code, written: set[str]) -> list[tuple[Module, ast.expr, str]]:
+    """Return where a variable is surely read that must be set, and its name; not those that the program sets itself.
+
+    Where the process group is made comes first: what a logger reads does less harm.
+    """
+    found = [
+        (module, node, name)
+        for module, node in code.program.of(ast.Subscript, ast.Call)
+        if (name := _read_variable(code, module, node)) and name not in written
+        if code.reached.is_sure(node, module) and not _is_guarded(node, module)
+    ]
+    return sorted(found, key=lambda read: not _JOINS.search(ast.unparse(read[0].scope_of(read[1]))))
 
 
 def _reads_a_launchers_words(code: Code, reads: Sequence[tuple[str, str]], written: set[str]) -> Iterator[Finding]:
