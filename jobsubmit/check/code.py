@@ -11,7 +11,7 @@ from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.arguments import Word
-from jobsubmit.check.interpreter.machine import observe
+from jobsubmit.check.interpreter.machine import Followed, follow_processes, observe
 from jobsubmit.check.interpreter.trace import Observed
 from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.find import find_command_line
@@ -115,6 +115,12 @@ class Code:
         """Return the options that the program has, with those of the subcommand that is chosen."""
         chosen = self.line.chosen(self.facts.argv)
         return self.line.options if chosen is None else (*self.line.options, *chosen.options)
+
+    @cached_property
+    def followed(self) -> list[Followed]:
+        """Return some processes of the job, each followed by itself, and what they do."""
+        given, composed = _local_rank_of_launch(self.facts), self.values.composed
+        return follow_processes(self.program, self.facts, given, composed) if self.is_parallel else []
 
     @cached_property
     def fields_given(self) -> frozenset[str]:

@@ -53,6 +53,9 @@ from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.packages import FindMissing, check_packages
+from jobsubmit.check.processes.joining import check_gpus_taken, check_joining, check_joining_twice
+from jobsubmit.check.processes.meeting import check_leaving_alone, check_meeting
+from jobsubmit.check.processes.sharing import check_dividing, check_writing
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, operated, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
@@ -99,6 +102,13 @@ _OF_CODE = (
     *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_evaluation),
     *(check_unused_parameters, check_saving, check_races, check_reduced, check_conditions, check_scaling),
 )
+# What compares processes, and finds what the others have not found.
+_OF_PROCESSES = (
+    *(check_meeting, check_leaving_alone, check_joining, check_joining_twice, check_gpus_taken),
+    *(check_dividing, check_writing),
+)
+# Findings of which most of what processes do wrong would be a consequence.
+_OF_STARTS = ("local-rank", "rank-env", "same-ranks", "nested-spawn", "no-processes", "fixed-world-size", "hidden-gpus")
 _COMMENT = re.compile(r"\s*#")
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
@@ -166,8 +176,17 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("recovery", lambda: check_recovery(code(), job)),
     ]
     checks += [(check.__name__.removeprefix("check_"), partial(_judge, check, code)) for check in _OF_CODE]
-    for name, found_by in checks:
-        yield from _safely(name, found_by, plan.boot_file)
+    found = [finding for name, found_by in checks for finding in _safely(name, found_by, plan.boot_file)]
+    yield from found
+    if not any(finding.level == "error" or finding.check in _OF_STARTS for finding in found):
+        yield from _compared(code, {finding.check for finding in found}, plan.boot_file)
+
+
+def _compared(code: Callable[[], Code], known: Container[str], boot_file: str) -> Iterator[Finding]:
+    """Yield what a comparison of processes finds, of kinds that were not found yet."""
+    for check in _OF_PROCESSES:
+        found = _safely(check.__name__.removeprefix("check_"), partial(_judge, check, code), boot_file)
+        yield from (finding for finding in found if finding.check not in known)
 
 
 def _judge(check: Callable[[Code], Iterable[Finding]], code: Callable[[], Code]) -> Iterable[Finding]:

@@ -53,7 +53,7 @@ def _exited_by_one(finder: CollectiveFinder) -> Iterator[Finding]:
     code = finder.code
     for module, call in code.calls(*EXITS):
         is_success = not call.args or code.values.of(call.args[0], module) in (0, None)
-        if is_success and is_in_branch_of_zero(code, call, module) and _is_in_common_loop(finder, call, module):
+        if is_success and is_in_branch_of_zero(code, call, module) and is_in_common_loop(finder, call, module):
             yield Finding(
                 "warning",
                 "left-by-one",
@@ -64,7 +64,7 @@ def _exited_by_one(finder: CollectiveFinder) -> Iterator[Finding]:
             return
 
 
-def _is_in_common_loop(finder: CollectiveFinder, node: ast.AST, module: Module, depth: int = 0) -> bool:
+def is_in_common_loop(finder: CollectiveFinder, node: ast.AST, module: Module, depth: int = 0) -> bool:
     """Return whether a loop around a node, or around a call of the function that it is in, waits for all ranks."""
     loops = [above for above in module.above(node) if isinstance(above, (ast.For, ast.While))]
     if any(synchronizes(finder, loop, module) for loop in loops):
@@ -73,7 +73,7 @@ def _is_in_common_loop(finder: CollectiveFinder, node: ast.AST, module: Module, 
     if function is None or depth >= _DEEPEST:
         return False
     calls = [(home, call) for home, call, _ in finder.code.reached.calls if _last_name(call.func) == function.name]
-    return any(_is_in_common_loop(finder, call, home, depth + 1) for home, call in calls)
+    return any(is_in_common_loop(finder, call, home, depth + 1) for home, call in calls)
 
 
 def _last_name(node: ast.expr) -> str:

@@ -25,7 +25,9 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.methods import method_of_container, method_of_text
+from jobsubmit.check.interpreter.process import NOTED
 from jobsubmit.check.interpreter.signals import Ended, Raised
+from jobsubmit.check.interpreter.trace import Event
 from jobsubmit.check.program.configuration import OpenFile
 from jobsubmit.check.program.hydra import HYDRA
 from jobsubmit.check.program.module import Module
@@ -33,6 +35,7 @@ from jobsubmit.check.program.objects import is_record
 from jobsubmit.check.program.operations import PATH_METHODS, UNKNOWN, Several, lifted
 
 _COMMANDS = ("click.", "typer.", "sacred.")
+_LATER = ("signal.", "atexit.")  # they call what they are given where the program is interrupted
 _DEFINED = (FunctionValue, ClassValue, ModuleValue, External)
 _HARMLESS = frozenset(
     [
@@ -66,7 +69,35 @@ class Calls(Expressions):
         args, keywords, is_open = self.arguments(node, scope)
         self._see_callee(node, callee)
         self.here = scope.module
-        return self.call(callee, args, keywords, is_open=is_open)
+        self.path.append(node)
+        try:
+            if self.process is not None:
+                self._happen(node, callee, args, keywords, is_open=is_open)
+            return self.call(callee, args, keywords, is_open=is_open)
+        finally:
+            self.path.pop()
+
+    def _happen(
+        self, node: ast.Call, callee: Any, args: list[Any], keywords: dict[str, Any], *, is_open: bool
+    ) -> None:
+        """Remember a call of something that a library has."""
+        if isinstance(callee, External):
+            name = callee.name
+        elif isinstance(callee, Method) and isinstance(callee.function, str) and isinstance(callee.owner, Record):
+            kind = callee.owner.kind
+            name = f"{kind.name if isinstance(kind, External) else '?'}.{callee.function}"
+        elif isinstance(node.func, ast.Attribute) and not isinstance(callee, (FunctionValue, ClassValue, Method)):
+            name = f"?.{node.func.attr}"
+        else:
+            return
+        if name.rpartition(".")[2] not in NOTED or self.handlers:
+            return
+        given = {key: plain(value) for key, value in keywords.items()}
+        if is_open:
+            given[MORE] = UNKNOWN
+        visible = plain(self.environment.content.get("CUDA_VISIBLE_DEVICES"))
+        held = tuple(plain(one) for one in args)
+        self.trace.happen(Event(node, self.here, name, held, given, tuple(self.path), not self.doubts, visible))
 
     def arguments(self, node: ast.Call, scope: Scope) -> tuple[list[Any], dict[str, Any], bool]:
         """Return the arguments of a call, and whether there may be others."""
@@ -222,7 +253,8 @@ class Calls(Expressions):
         found = value_of_external(self, name, args, keywords)
         if found is not None:
             return found[0]
-        self._call_back(args, keywords)
+        if not name.startswith(_LATER):
+            self._call_back(args, keywords)
         self.unknown_calls += 1
         return Record(External(name), is_open=True)
 

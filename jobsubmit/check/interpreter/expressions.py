@@ -23,6 +23,7 @@ from jobsubmit.check.interpreter.memory import (
     joined,
     plain,
 )
+from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.signals import OutOfTimeError, Raised
 from jobsubmit.check.interpreter.trace import Trace
 from jobsubmit.check.program.facts import Facts
@@ -57,6 +58,14 @@ class Expressions:
         self.given: Mapping[str, Any] = given  # parsed arguments that differ from what their words say
         self.of_libraries: dict[Any, Record] = {}  # an object of each class that a library may call
         self.composed = composed  # Hydra's configuration
+        self.process: Process | None = None  # the one that is followed, if it is one of them and not all
+        self.started = 0  # processes that the program starts itself
+        self.exists = facts.has_launcher  # whether anything starts the process that is followed
+        self.path: list[ast.Call] = []
+        self.joined_as: Any = None  # the rank that the process group was given
+        self.doubts_of_calls: list[int] = []  # those that each call adds to until its end
+        self.handlers = 0  # of errors, around
+        self.doubts = 0  # branches around that may not be taken
         self.has_group = False
         self.has_changed = False  # in the branches that were followed last
         self.here = program.boot  # the module that calls

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.memory import (
+    DEVICE,
     NAMESPACE,
     ClassValue,
     Container,
@@ -29,6 +30,7 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.methods import deep_copied, merge
 from jobsubmit.check.interpreter.parsers import PARSERS
+from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.signals import Ended, Raised
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, parse_text, read_configuration, read_text
 from jobsubmit.check.program.module import EXITS
@@ -76,6 +78,8 @@ def value_of_external(run: Calls, name: str, args: list[Any], keywords: dict[str
         return (OpenFile(str(path)) if isinstance(path, (str, PurePosixPath)) else UNKNOWN,)
     if name in READERS:
         return (read_file(run, args[0] if args else UNKNOWN, READERS[name]),)
+    if name.endswith("multiprocessing.Process"):
+        return (_process(run, args, keywords),)
     if last in _MAPPINGS and name not in ("typing.Dict",):
         return (_mapping(run, args, keywords),)
     if last in ("fromfile", "from_file") and "Config" in name and args:
@@ -152,12 +156,15 @@ def _of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, Any]) 
         return (True,)
     if name == "torch.distributed.init_process_group":
         run.has_group = True
+        run.joined_as = keywords.get("rank", args[4] if len(args) > 4 else None)  # noqa: PLR2004
         return (None,)
     if name == "torch.distributed.is_initialized":
         return (True if run.has_group else UNKNOWN,)
     if name == "torch.distributed.get_rank" and not args and not keywords:
-        return (facts.rank,)
+        return (run.joined_as if type(run.joined_as) is int and run.process is not None else facts.rank,)
     if name == "torch.distributed.get_world_size" and not args and not keywords:
+        if run.process is not None:
+            return (run.process.world_size,)
         nproc = facts.nproc if facts.has_launcher else None
         return (UNKNOWN if nproc is None else facts.nodes * nproc,)
     if name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
@@ -166,13 +173,38 @@ def _of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, Any]) 
         count = keywords.get("nprocs", args[2] if len(args) > 2 else 1)  # noqa: PLR2004
         numbers = several(sorted({0, count // 2, count - 1})) if type(count) is int and count > 0 else UNKNOWN
         items = run.items(given)
+        if run.process is not None:
+            run.started += 1
+            numbers = run.process.local_rank
+            run.exists = run.exists or count is UNKNOWN or (type(count) is int and count > numbers)
+            if type(count) is int and count <= numbers:
+                return (None,)
         if count == 0:
             return (None,)
         run.call(function, [numbers, *(items or [])], {}, is_open=items is None)
         return (None,)
-    if name.startswith("torch.nn.parallel.") or name.endswith((".Parameter", "compile")):
-        return None
+    if name.startswith("torch.distributed.") and name.rpartition(".")[2] in COLLECTIVES:
+        run.forget(args)  # they are filled with what other ranks have
+    if name == "torch.distributed.destroy_process_group":
+        run.has_group, run.joined_as = False, None
+        return (None,)
+    if name == "torch.device":
+        return (_device(args, keywords),)
     return None
+
+
+def _device(args: list[Any], keywords: dict[str, Any]) -> Record:
+    """Return a device, with its type and index as far as they are known."""
+    kind = args[0] if args else keywords.get("type", UNKNOWN)
+    index = args[1] if len(args) > 1 else keywords.get("index")
+    made = Record(DEVICE)
+    if type(kind) is int:
+        kind, index = "cuda", kind
+    if isinstance(kind, str):
+        kind, _, number = kind.partition(":")
+        index = int(number) if number.isdigit() else index
+    made.content.update(type=kind if isinstance(kind, str) else UNKNOWN, index=index)
+    return made
 
 
 def _of_omegaconf(run: Calls, method: str, args: list[Any]) -> Any:
@@ -211,6 +243,16 @@ def _of_omegaconf(run: Calls, method: str, args: list[Any]) -> Any:
             held = run.attribute(held, part)
         run.set_attribute(held, last, args[2])
     return None if method.startswith(("set_", "register", "resolve", "update")) else UNKNOWN
+
+
+def _process(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Record:
+    """Follow what another process does; of several on a node, the one that is followed is one of them."""
+    target, given = keywords.get("target"), run.items(keywords.get("args", ()))
+    run.started += 1
+    if run.process is None or run.started - 1 == run.process.local_rank:
+        run.exists = True
+        run.call(target, given or [], {}, is_open=given is None)
+    return Record(External("multiprocessing.Process"), is_open=True)
 
 
 def _as_mapping(run: Calls, value: Any) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -20,7 +22,8 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, OutOfTimeError, Raised, Return
-from jobsubmit.check.interpreter.trace import Observed
+from jobsubmit.check.interpreter.process import Process, some_processes
+from jobsubmit.check.interpreter.trace import Event, Observed
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
 from jobsubmit.check.program.module import FUNCTIONS, Module, origin
@@ -30,6 +33,7 @@ from jobsubmit.check.program.program import Program
 _LONGEST_LOOP = 64  # passes that are followed one by one
 _MOST_STEPS = 300_000
 _MOST_PASSES = 5  # of a loop whose number of passes is not known
+_PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save")  # what holds now and then
 _DEEPEST = 40  # calls inside each other
 _MOST_AGAIN = 8  # calls of the same function inside each other
 
@@ -43,14 +47,17 @@ class _Frame(NamedTuple):
 class Machine(Calls):
     """Follow the statements of a program; see `run`."""
 
+    ended_by = ""
+
     def run(self) -> None:
         """Follow the boot file from its first line on, as far as the steps that are allowed lead."""
         try:
             self.module_value(self.program.boot)
             self.follow_what_libraries_call()
-        except (Raised, Ended):
-            pass
+        except (Raised, Ended) as error:
+            self.ended_by = type(error).__name__
         except (OutOfTimeError, RecursionError):
+            self.ended_by = "time"
             self.trace.forget_after(self.unfinished[0] if self.unfinished else self.trace.size)
 
     def module_value(self, module: Module) -> ModuleValue:
@@ -90,12 +97,14 @@ class Machine(Calls):
             return self.value(function.node.body, scope)
         self.trace.entered.add(function.node)
         self.stack.append(function.node)
+        self.doubts_of_calls.append(0)
         frame = _Frame([])
         self.functions.append(frame)
         try:
             signal = self.block(function.node.body, scope)
         finally:
             self.stack.pop()
+            self.doubts -= self.doubts_of_calls.pop()
             self.functions.pop()
         return self._returned(signal, frame, function.node)
 
@@ -131,8 +140,18 @@ class Machine(Calls):
         if given.kwarg is not None:
             names[given.kwarg.arg] = Container(rest, is_open=is_open)
 
-    def either(self, *branches: Callable[[], Any]) -> Any:
-        """Follow branches of which only one is executed; return how they are left, if all of them are."""
+    def either(self, *branches: Callable[[], Any], is_doubtful: bool = True) -> Any:
+        """Follow branches of which only one is executed; return how they are left, if all of them are.
+
+        Unless it `is_doubtful`, the first one is executed, as the body of a loop is.
+        """
+        self.doubts += is_doubtful
+        try:
+            return self._either(branches)
+        finally:
+            self.doubts -= is_doubtful
+
+    def _either(self, branches: Sequence[Callable[[], Any]]) -> Any:
         live: list[Changes] = []
         errors: list[Exception] = []
         signals: list[Any] = []
@@ -151,6 +170,9 @@ class Machine(Calls):
             else:
                 signals.append(signal)
         if live:
+            if any(isinstance(signal, Return) for signal in signals) and self.stack:
+                self.doubts += 1  # what follows in this function is executed only if it was not left
+                self.doubts_of_calls[-1] += 1
             self.has_changed = self.memory.join(live)
             return None
         if not signals:
@@ -161,7 +183,8 @@ class Machine(Calls):
         known = self.truth(node.test, scope)
         if known is not None:
             return self.block(node.body if known else node.orelse, scope)
-        return self.either(partial(self.block, node.body, scope), partial(self.block, node.orelse, scope))
+        branches = partial(self.block, node.body, scope), partial(self.block, node.orelse, scope)
+        return self.either(*branches, is_doubtful=not _PERIOD.search(ast.unparse(node.test)))
 
     def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> Any:
         items = self.items(self.value(node.iter, scope))
@@ -200,7 +223,7 @@ class Machine(Calls):
 
         self.unfinished.append(self.trace.size)
         for _ in range(_MOST_PASSES):
-            self.either(one_pass, lambda: None)
+            self.either(one_pass, lambda: None, is_doubtful=False)
             if not self.has_changed:
                 break
         self.unfinished.pop()
@@ -265,7 +288,11 @@ class Machine(Calls):
     def _handle(self, handler: ast.ExceptHandler, scope: Scope) -> Any:
         if handler.name:
             self.set_name(handler.name, UNKNOWN, scope)
-        return self.block(handler.body, scope)
+        self.handlers += 1
+        try:
+            return self.block(handler.body, scope)
+        finally:
+            self.handlers -= 1
 
     def _catches(self, handler: ast.ExceptHandler, error: Raised, scope: Scope) -> bool:
         """Return whether a handler is for an error, by its name; one of an unknown class is."""
@@ -430,6 +457,35 @@ def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: 
     machine = Machine(program, facts, _MOST_STEPS, given, composed)
     machine.run()
     return machine.trace.finished()
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A process that was followed: its calls of libraries by the calls that lead to them, and what conditions were.
+
+    `is_whole` unless it was not followed to its end.
+    """
+
+    process: Process
+    events: Mapping[tuple[ast.Call, ...], Event]
+    values: Mapping[ast.AST, Any]
+    is_whole: bool
+
+
+def follow_processes(
+    program: Program, facts: Facts, given: Mapping[str, Any], composed: Composed | None
+) -> list[Followed]:
+    """Follow some processes of a job one by one; none if it is not known how many a node has."""
+    found: list[Followed] = []
+    for process in some_processes(facts.nodes, facts.nproc) if facts.nproc else ():
+        own = {name: str(process.local_rank) for name in given}
+        machine = Machine(program, process.facts(facts), _MOST_STEPS, own, composed)
+        machine.process = process
+        machine.run()
+        if not machine.exists or (facts.has_launcher and machine.started):
+            continue
+        found.append(Followed(process, machine.trace.events, machine.trace.values, machine.ended_by == ""))
+    return found
 
 
 def _matches(pattern: ast.pattern, subject: Any) -> bool | None:

@@ -228,6 +228,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         return value
     if isinstance(value, Record) and value.entries is not None:
         value = value.entries
+    if isinstance(value, Record) and value.kind == DEVICE and type(value.content["index"]) is int:
+        return f"{value.content['type']}:{value.content['index']}"
     if isinstance(value, Record) and value.kind == NAMESPACE and not value.is_open:
         return {name: plain(one, depth + 1) for name, one in value.content.items()}
     if type(value) is tuple:
@@ -254,5 +256,5 @@ def boxed(value: Any, *, by_attribute: bool = False) -> Any:
 
 
 MORE = "**"  # among keywords: there may be others
-NAMESPACE = External("argparse.Namespace")
+NAMESPACE, DEVICE = External("argparse.Namespace"), External("torch.device")
 _OWN = (External, FunctionValue, ClassValue, ModuleValue, Method, Partial, Record, Scope)

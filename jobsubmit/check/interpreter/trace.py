@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from jobsubmit.check.interpreter.memory import MORE
+from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 
 
@@ -23,6 +25,36 @@ class Observed:
     entered: frozenset[ast.AST] = frozenset()
 
 
+@dataclass(frozen=True)
+class Event:
+    """A call of something that a library has: its whole name, or `?.method` of an object that is not known.
+
+    `path` are the calls that lead to it, itself at last. It `is_sure` unless it depends on what is not known.
+    `visible` is the value of CUDA_VISIBLE_DEVICES then, None if it is not set.
+    """
+
+    call: ast.Call
+    module: Module
+    name: str
+    args: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    path: tuple[ast.Call, ...]
+    is_sure: bool
+    visible: Any = None
+
+    @property
+    def last(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    def argument(self, name: str, position: int | None = None, default: Any = None) -> Any:
+        """Return an argument, UNKNOWN if it may be there, or the default."""
+        if name in self.keywords:
+            return self.keywords[name]
+        if position is not None and position < len(self.args):
+            return self.args[position]
+        return UNKNOWN if MORE in self.keywords else default
+
+
 @dataclass
 class Trace:
     """The same while it grows; `size` says how much was seen."""
@@ -30,6 +62,7 @@ class Trace:
     values: dict[ast.AST, Any] = field(default_factory=dict)
     callees: dict[ast.AST, set[str]] = field(default_factory=dict)
     entered: set[ast.AST] = field(default_factory=set)
+    events: dict[tuple[ast.Call, ...], Event] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -48,6 +81,16 @@ class Trace:
         """Remember what an expression calls."""
         self.callees.setdefault(node, set()).add(name)
 
+    def happen(self, event: Event) -> None:
+        """Remember an event; one that happens again with other arguments keeps those that are the same."""
+        before = self.events.get(event.path)
+        if before is not None and before.name == event.name and len(before.args) == len(event.args):
+            args = tuple(map(_same, before.args, event.args))
+            names = before.keywords.keys() & event.keywords.keys()
+            keywords = {name: _same(before.keywords[name], event.keywords[name]) for name in names}
+            event = replace(event, args=args, keywords=keywords, is_sure=before.is_sure or event.is_sure)
+        self.events[event.path] = event
+
     def forget_after(self, size: int) -> None:
         """Forget the values of expressions that were not seen before the trace had a size."""
         for node in list(self.values)[size:]:
@@ -58,3 +101,7 @@ class Trace:
         known = {node: value for node, value in self.values.items() if value is not UNKNOWN}
         names = {node: next(iter(found)) for node, found in self.callees.items() if len(found) == 1}
         return Observed(known, names, frozenset(self.entered))
+
+
+def _same(one: Any, other: Any) -> Any:
+    return one if type(one) is type(other) and one == other else UNKNOWN

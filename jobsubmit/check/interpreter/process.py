@@ -1,0 +1,79 @@
+"""One process of a job, with all that makes it different from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jobsubmit.agent import node_contract as contract
+from jobsubmit.check.program.facts import Facts
+from jobsubmit.check.program.operations import UNKNOWN
+
+# Calls of libraries, by the last part of their names, that are compared between processes.
+COLLECTIVES = frozenset(
+    [
+        *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier"),
+        *("broadcast", "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "new_group", "reduce"),
+        *("reduce_scatter", "scatter", "all_to_all_single", "reduce_scatter_tensor", "consolidate_state_dict"),
+        *("wait_for_everyone", "gather_for_metrics"),
+    ]
+)
+NOTED = COLLECTIVES | {
+    *("init_process_group", "init_device_mesh", "DistributedDataParallel", "FullyShardedDataParallel"),
+    *("destroy_process_group", "set_device", "DistributedSampler", "save", "spawn", "start_processes"),
+}
+
+
+@dataclass(frozen=True)
+class Process:
+    """Its numbers: among all processes, on its node, and that of its node; and how many there are."""
+
+    rank: int
+    local_rank: int
+    node: int
+    world_size: int
+
+    def facts(self, facts: Facts) -> Facts:
+        """Return what this process gets from the job."""
+        numbers = {
+            **dict.fromkeys((contract.RANK, contract.ROLE_RANK), self.rank),
+            contract.LOCAL_RANK: self.local_rank,
+            **dict.fromkeys((contract.NODE_INDEX, contract.NODE_RANK, contract.GROUP_RANK), self.node),
+        }
+        own = {name: str(number) for name, number in numbers.items() if facts.environment.get(name) is not None}
+        return replace(
+            facts,
+            environment={**facts.environment, **self._of_scheduler(facts), **own},
+            argv=tuple(self._words(facts)),
+            rank=self.rank if facts.has_launcher else UNKNOWN,
+        )
+
+    def _of_scheduler(self, facts: Facts) -> Mapping[str, Any]:
+        """Return the variables of Slurm, which starts one task on each node; none in a job that has none."""
+        values = {
+            **dict.fromkeys(("SLURM_PROCID", "SLURM_NODEID"), str(self.node)),
+            "SLURM_LOCALID": "0",
+            **dict.fromkeys(("SLURM_NTASKS", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(facts.nodes)),
+        }
+        known = {name for name in values if facts.environment.get(name, None) is UNKNOWN}
+        return {name: value for name, value in values.items() if name in known}
+
+    def _words(self, facts: Facts) -> list[str]:
+        """Return the arguments of this node: in mode spawn `--rank` is its number, and so is what a command gives."""
+        words = list(facts.argv)
+        of_node = set(facts.options_of_node) | ({"--rank"} if facts.mode == "spawn" else set())
+        for index, word in enumerate(words):
+            name, sign, value = word.partition("=")
+            if name in of_node and sign and value == "0":
+                words[index] = f"{name}={self.node}"
+            elif name in of_node and not sign and words[index + 1 : index + 2] == ["0"]:
+                words[index + 1] = str(self.node)
+        return words
+
+
+def some_processes(nodes: int, each: int) -> list[Process]:
+    """Return the first process, the next one, the first of the second node, and the last."""
+    count = nodes * each
+    ranks = sorted({0, min(1, count - 1), min(each, count - 1), count - 1})
+    return [Process(rank, rank % each, rank // each, count) for rank in ranks]
