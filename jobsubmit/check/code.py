@@ -59,6 +59,7 @@ _OF_LAYERS: Mapping[str, frozenset[str]] = {
     "mmcv": frozenset(["MMDistributedDataParallel", "EpochBasedRunner", "build_runner", "init_dist"]),
     "mmengine": frozenset(["MMDistributedDataParallel", "Runner", "init_dist"]),
 }
+_MOST_STEPS = 60_000  # in which a program is followed, so that several processes are followed one by one
 INIT = "torch.distributed.init_process_group"
 MESHES = (
     "torch.distributed.device_mesh.init_device_mesh",
@@ -109,6 +110,7 @@ class Code:
     line: CommandLine
     reached: Reached
     values: Values
+    observed: Observed
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
@@ -120,7 +122,8 @@ class Code:
     def followed(self) -> list[Followed]:
         """Return some processes of the job, each followed by itself, and what they do."""
         given, composed = _local_rank_of_launch(self.facts), self.values.composed
-        return follow_processes(self.program, self.facts, given, composed) if self.is_parallel else []
+        is_short = self.observed.steps <= _MOST_STEPS
+        return follow_processes(self.program, self.facts, given, composed) if self.is_parallel and is_short else []
 
     @cached_property
     def fields_given(self) -> frozenset[str]:
@@ -326,7 +329,7 @@ def _look_at(program: Program, facts: Facts, words: tuple[Word, ...], observed: 
         line = find_command_line(program, reached, values)
         if line.namespaces == namespaces:
             break
-    return Code(program, facts, line, reached, replace(values, dead=_never_made(reached)))
+    return Code(program, facts, line, reached, replace(values, dead=_never_made(reached)), observed)
 
 
 def _local_ranks(line: CommandLine, facts: Facts) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Expressions:
         self.unfinished: list[int] = []  # how much was seen before each loop that is being followed
         self.stack: list[ast.AST] = []
         self.unknown_calls = 0  # of functions that may raise any error
-        self._steps_left = most_steps
+        self.steps, self._most_steps = 0, most_steps
         known = {name: value for name, value in facts.environment.items() if value is not None}
         self.environment = Container(known, is_open=True)
         self.argv = Container([program.boot.path, *facts.argv])
@@ -64,6 +64,7 @@ class Expressions:
         self.path: list[ast.Call] = []
         self.joined_as: Any = None  # the rank that the process group was given
         self.doubts_of_calls: list[int] = []  # those that each call adds to until its end
+        self.costs: dict[ast.AST, tuple[int, int]] = {}  # calls of each function, and steps in them
         self.handlers = 0  # of errors, around
         self.doubts = 0  # branches around that may not be taken
         self.has_group = False
@@ -72,15 +73,15 @@ class Expressions:
 
     def step(self) -> None:
         """Count a step; raise OutOfTimeError where there were too many."""
-        self._steps_left -= 1
-        if self._steps_left < 0:
+        self.steps += 1
+        if self.steps > self._most_steps:
             raise OutOfTimeError
 
     def value(self, node: ast.expr, scope: Scope) -> Any:
         """Return the value of an expression, and remember it."""
         if type(node) is ast.Constant:
             return node.value
-        self._steps_left -= 1
+        self.steps += 1
         evaluate = self._kinds.get(type(node))
         if evaluate is None:
             return UNKNOWN

@@ -31,11 +31,12 @@ from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 
 _LONGEST_LOOP = 64  # passes that are followed one by one
-_MOST_STEPS = 300_000
-_MOST_PASSES = 5  # of a loop whose number of passes is not known
+_MOST_STEPS = 150_000
+_MOST_PASSES = (5, 3, 2)  # of a loop whose number of passes is not known, of one in it, and of any further inside
 _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save")  # what holds now and then
 _DEEPEST = 40  # calls inside each other
-_MOST_AGAIN = 8  # calls of the same function inside each other
+_MOST_AGAIN, _MOST_AGAIN_PERHAPS = 8, 2  # calls of the same function inside each other, and if they may not be made
+_MOST_CALLS, _MOST_STEPS_OF_ONE = 12, 5_000
 
 
 class _Frame(NamedTuple):
@@ -88,8 +89,11 @@ class Machine(Calls):
     def invoke(self, function: FunctionValue, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> Any:
         """Follow a call of a function of the program; return what it returns."""
         again = sum(1 for one in self.stack if one is function.node)
-        if len(self.stack) >= _DEEPEST or again >= _MOST_AGAIN:
+        most_again = _MOST_AGAIN_PERHAPS if self.doubts else _MOST_AGAIN
+        if len(self.stack) >= _DEEPEST or again >= most_again or self._is_costly(function.node):
+            self.forget([*args, *keywords.values()])
             return UNKNOWN
+        before = self.steps
         scope = Scope(function.module, function.scope, function.owner)
         scope.function = function
         self._bind(function, scope, args, keywords, is_open=is_open)
@@ -106,7 +110,14 @@ class Machine(Calls):
             self.stack.pop()
             self.doubts -= self.doubts_of_calls.pop()
             self.functions.pop()
+            calls, steps = self.costs.get(function.node, (0, 0))
+            self.costs[function.node] = (calls + 1, steps + self.steps - before)
         return self._returned(signal, frame, function.node)
+
+    def _is_costly(self, function: ast.AST) -> bool:
+        """Return whether a function was followed so often, and for so long, that it is not followed again."""
+        calls, steps = self.costs.get(function, (0, 0))
+        return calls > _MOST_CALLS and steps > _MOST_STEPS_OF_ONE
 
     def _returned(self, signal: Any, frame: _Frame, function: ast.AST) -> Any:
         ends = [(one.value, changes) for one, changes in frame.left if isinstance(one, Return)]
@@ -184,7 +195,7 @@ class Machine(Calls):
         if known is not None:
             return self.block(node.body if known else node.orelse, scope)
         branches = partial(self.block, node.body, scope), partial(self.block, node.orelse, scope)
-        return self.either(*branches, is_doubtful=not _PERIOD.search(ast.unparse(node.test)))
+        return self.either(*branches, is_doubtful=not _is_periodic(node.test))
 
     def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> Any:
         items = self.items(self.value(node.iter, scope))
@@ -221,8 +232,9 @@ class Machine(Calls):
             signal = self._pass(node.body, scope)
             return None if signal is BREAK else signal
 
+        passes = _MOST_PASSES[min(len(self.unfinished), len(_MOST_PASSES) - 1)]
         self.unfinished.append(self.trace.size)
-        for _ in range(_MOST_PASSES):
+        for _ in range(passes):
             self.either(one_pass, lambda: None, is_doubtful=False)
             if not self.has_changed:
                 break
@@ -456,7 +468,7 @@ def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: 
     """
     machine = Machine(program, facts, _MOST_STEPS, given, composed)
     machine.run()
-    return machine.trace.finished()
+    return machine.trace.finished(steps=machine.steps)
 
 
 @dataclass(frozen=True)
@@ -486,6 +498,12 @@ def follow_processes(
             continue
         found.append(Followed(process, machine.trace.events, machine.trace.values, machine.ended_by == ""))
     return found
+
+
+@lru_cache(maxsize=10_000)
+def _is_periodic(test: ast.expr) -> bool:
+    """Return whether a condition seems to hold now and then."""
+    return _PERIOD.search(ast.unparse(test)) is not None
 
 
 def _matches(pattern: ast.pattern, subject: Any) -> bool | None:

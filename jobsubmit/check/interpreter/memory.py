@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -10,16 +11,18 @@ from typing import Any, TypeAlias
 from jobsubmit.check.program.module import Function, Module
 from jobsubmit.check.program.operations import UNKNOWN, Several
 
+_births = itertools.count()  # in which order objects are made
 _LARGEST, _DEEPEST = 60, 6  # of containers whose values are kept
 
 
 class Scope:
     """The variables of a module, a class or a call, with the scope around it."""
 
-    __slots__ = ("above", "function", "module", "names", "owner")
+    __slots__ = ("above", "born", "function", "module", "names", "owner")
 
     def __init__(self, module: Module, above: Scope | None = None, owner: ClassValue | None = None) -> None:
         self.names: dict[str, Any] = {}
+        self.born = next(_births)
         self.module, self.above, self.owner = module, above, owner
         self.function: FunctionValue | None = None
 
@@ -33,20 +36,22 @@ class Scope:
 class Container:
     """A list, a mapping or a set; with `is_open`, it may hold more. `by_attribute`, entries are fields, too."""
 
-    __slots__ = ("by_attribute", "content", "is_open")
+    __slots__ = ("born", "by_attribute", "content", "is_open")
 
     def __init__(self, content: Any, *, is_open: bool = False, by_attribute: bool = False) -> None:
         self.content, self.is_open, self.by_attribute = content, is_open, by_attribute
+        self.born = next(_births)
 
 
 class Record:
     """An object of a class of the program, or of a library; one of a mapping's class has `entries`, too."""
 
-    __slots__ = ("content", "entries", "is_open", "kind")
+    __slots__ = ("born", "content", "entries", "is_open", "kind")
 
     def __init__(self, kind: ClassValue | External, *, is_open: bool = False, entries: Container | None = None) -> None:
         self.kind, self.is_open, self.entries = kind, is_open, entries
         self.content: dict[str, Any] = {}
+        self.born = next(_births)
 
 
 @dataclass(frozen=True)
@@ -136,19 +141,22 @@ class Memory:
 
     def __init__(self) -> None:
         self._levels: list[dict[int, tuple[Heap, Any, bool]]] = []
+        self._starts: list[int] = []
 
     def touch(self, changed: Heap) -> None:
-        """Remember what an object holds: it is about to be changed."""
-        if self._levels and id(changed) not in self._levels[-1]:
+        """Remember what an object holds that was there before the branch: it is about to be changed."""
+        if self._levels and changed.born < self._starts[-1] and id(changed) not in self._levels[-1]:
             self._levels[-1][id(changed)] = (changed, _copied(changed.content), changed.is_open)
 
     def branch(self, run: Callable[[], Any]) -> tuple[Any, Changes]:
         """Run one branch; return what it returns, and its changes, which are taken back."""
         self._levels.append({})
+        self._starts.append(next(_births))
         try:
             result = run()
         finally:
             level = self._levels.pop()
+            self._starts.pop()
             changes = {
                 key: (one, _copied(one.content), one.is_open) for key, (one, _, _) in level.items()
             }

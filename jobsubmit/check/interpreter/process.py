@@ -73,7 +73,7 @@ class Process:
 
 
 def some_processes(nodes: int, each: int) -> list[Process]:
-    """Return the first process, the next one, the first of the second node, and the last."""
+    """Return the first process, the next one, and the first of the second node."""
     count = nodes * each
-    ranks = sorted({0, min(1, count - 1), min(each, count - 1), count - 1})
+    ranks = sorted({0, min(1, count - 1), min(each, count - 1)})
     return [Process(rank, rank % each, rank // each, count) for rank in ranks]

@@ -17,12 +17,13 @@ from jobsubmit.check.program.operations import UNKNOWN
 class Observed:
     """The values of expressions, UNKNOWN where they differ, and the whole names of what calls call.
 
-    `entered` are the functions that were followed.
+    `entered` are the functions that were followed, in so many `steps`.
     """
 
     values: Mapping[ast.AST, Any] = field(default_factory=lambda: MappingProxyType({}))
     names: Mapping[ast.AST, str] = field(default_factory=lambda: MappingProxyType({}))
     entered: frozenset[ast.AST] = frozenset()
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,11 @@ class Trace:
         for node in list(self.values)[size:]:
             del self.values[node]
 
-    def finished(self) -> Observed:
+    def finished(self, steps: int) -> Observed:
         """Return all that is clear: one value of an expression, one name for what is called."""
         known = {node: value for node, value in self.values.items() if value is not UNKNOWN}
         names = {node: next(iter(found)) for node, found in self.callees.items() if len(found) == 1}
-        return Observed(known, names, frozenset(self.entered))
+        return Observed(known, names, frozenset(self.entered), steps)
 
 
 def _same(one: Any, other: Any) -> Any:

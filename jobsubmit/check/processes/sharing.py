@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.calls import BARRIERS
 from jobsubmit.check.interpreter.machine import Followed
 from jobsubmit.check.interpreter.trace import Event
 from jobsubmit.check.program.operations import UNKNOWN
@@ -49,7 +51,7 @@ def check_writing(code: Code) -> Iterator[Finding]:
     """Yield a warning where two processes save the same file."""
     for one, other in itertools.combinations(code.followed, 2):
         is_beside = one.process.node == other.process.node
-        for event, second in _both(one, other, "save"):
+        for event, second in _both(one, other, "save") if _waits(one) == _waits(other) else ():
             path = event.argument("f", 1, UNKNOWN)
             is_same = path is not UNKNOWN and str(path) == str(second.argument("f", 1, UNKNOWN))
             is_shared = is_beside or (str(path).startswith("/") and _SHARED.search(str(path)))
@@ -66,6 +68,11 @@ def check_writing(code: Code) -> Iterator[Finding]:
                     "save it on rank 0 only: if dist.get_rank() == 0: torch.save(…)",
                 )
                 return
+
+
+def _waits(one: Followed) -> set[tuple[ast.Call, ...]]:
+    """Return the barriers that a process comes to: where these differ, one process waits until another has written."""
+    return {path for path, event in one.events.items() if event.last in BARRIERS}
 
 
 def _has_groups(one: Followed) -> bool:
