@@ -459,7 +459,7 @@ class Calls(Expressions):
                     return UNKNOWN
                 if key in owner.content:
                     return owner.content[key]
-                if owner.is_open:
+                if owner.is_open or not self.tries:
                     return UNKNOWN
                 raise Raised("KeyError")
             if not isinstance(owner.content, list) or owner.is_open or type(key) is not int:

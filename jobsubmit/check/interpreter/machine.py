@@ -36,7 +36,7 @@ _MOST_PASSES = (5, 3, 2)  # of a loop whose number of passes is not known, of on
 _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save")  # what holds now and then
 _DEEPEST = 40  # calls inside each other
 _MOST_AGAIN, _MOST_AGAIN_PERHAPS = 8, 2  # calls of the same function inside each other, and if they may not be made
-_MOST_CALLS, _MOST_STEPS_OF_ONE = 12, 5_000
+_MOST_CALLS, _MOST_STEPS_OF_ONE = 24, 8_000
 
 
 class _Frame(NamedTuple):
@@ -105,7 +105,7 @@ class Machine(Calls):
         frame = _Frame([])
         self.functions.append(frame)
         try:
-            signal = self.block(function.node.body, scope)
+            signal = self._unless_left(frame, partial(self.block, function.node.body, scope))
         finally:
             self.stack.pop()
             self.doubts -= self.doubts_of_calls.pop()
@@ -114,10 +114,22 @@ class Machine(Calls):
             self.costs[function.node] = (calls + 1, steps + self.steps - before)
         return self._returned(signal, frame, function.node)
 
+    def _unless_left(self, frame: _Frame, run: Callable[[], Any]) -> Any:
+        """Follow statements; where they end in an error, but may have been left before, suppose that they were."""
+        try:
+            return run()
+        except (Raised, Ended):
+            if not frame.left:
+                raise
+            return LEFT
+
     def _is_costly(self, function: ast.AST) -> bool:
         """Return whether a function was followed so often, and for so long, that it is not followed again."""
         calls, steps = self.costs.get(function, (0, 0))
-        return calls > _MOST_CALLS and steps > _MOST_STEPS_OF_ONE
+        is_costly = calls > _MOST_CALLS and steps > _MOST_STEPS_OF_ONE
+        if is_costly:
+            self.trace.skipped.add(function)
+        return is_costly
 
     def _returned(self, signal: Any, frame: _Frame, function: ast.AST) -> Any:
         ends = [(one.value, changes) for one, changes in frame.left if isinstance(one, Return)]
@@ -215,7 +227,7 @@ class Machine(Calls):
         frame = _Frame([])
         self.loops.append(frame)
         try:
-            signal = self.block(body, scope)
+            signal = self._unless_left(frame, partial(self.block, body, scope))
         finally:
             self.loops.pop()
         if frame.left:
@@ -280,6 +292,7 @@ class Machine(Calls):
                 raise
 
         handlers = [partial(self._handle, one, scope) for one in node.handlers]
+        self.tries += 1
         try:
             signal, changes = self.memory.branch(attempt)
         except Raised as error:
@@ -287,6 +300,8 @@ class Machine(Calls):
             if not fitting:
                 raise
             return self._handle(fitting[0], scope)
+        finally:
+            self.tries -= 1
         if self.unknown_calls == before or not handlers:
             self.memory.join([changes])
             return signal
@@ -357,10 +372,12 @@ class Machine(Calls):
     def _return(self, node: ast.Return, scope: Scope) -> Return:
         return Return(None if node.value is None else self.value(node.value, scope))
 
-    def _raise(self, node: ast.Raise, scope: Scope) -> None:
+    def _raise(self, node: ast.Raise, scope: Scope) -> Return:
         raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         if isinstance(node.exc, ast.Call):
             self.value(node.exc, scope)
+        if isinstance(raised, ast.Name) and raised.id == "NotImplementedError":
+            return Return(UNKNOWN)  # of a class above the one that the object has
         raise Raised(ast.unparse(raised).rpartition(".")[2] if raised is not None else "Exception")
 
     def _assert(self, node: ast.Assert, scope: Scope) -> None:

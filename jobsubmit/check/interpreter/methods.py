@@ -61,7 +61,9 @@ def _get(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]
 def _pop(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]) -> Any:
     found = _get(run, owner, args, keywords)
     if len(args) == 1 and found is None and args[0] not in owner.content:
-        raise Raised("KeyError")
+        if run.tries:
+            raise Raised("KeyError")
+        return UNKNOWN
     run.memory.touch(owner)
     if args[0] is not UNKNOWN:
         owner.content.pop(args[0], None)

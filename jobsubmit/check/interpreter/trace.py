@@ -63,6 +63,7 @@ class Trace:
     values: dict[ast.AST, Any] = field(default_factory=dict)
     callees: dict[ast.AST, set[str]] = field(default_factory=dict)
     entered: set[ast.AST] = field(default_factory=set)
+    skipped: set[ast.AST] = field(default_factory=set)  # functions of which not all calls were followed
     events: dict[tuple[ast.Call, ...], Event] = field(default_factory=dict)
 
     @property
@@ -99,7 +100,8 @@ class Trace:
 
     def finished(self, steps: int) -> Observed:
         """Return all that is clear: one value of an expression, one name for what is called."""
-        known = {node: value for node, value in self.values.items() if value is not UNKNOWN}
+        unsure = {node for function in self.skipped for node in ast.walk(function)}
+        known = {node: value for node, value in self.values.items() if value is not UNKNOWN and node not in unsure}
         names = {node: next(iter(found)) for node, found in self.callees.items() if len(found) == 1}
         return Observed(known, names, frozenset(self.entered), steps)
 

@@ -48,15 +48,14 @@ def check_dividing(code: Code) -> Iterator[Finding]:
 
 
 def check_writing(code: Code) -> Iterator[Finding]:
-    """Yield a warning where two processes save the same file."""
-    for one, other in itertools.combinations(code.followed, 2):
+    """Yield a warning where another process saves the same file as the first."""
+    for one, other in ((code.followed[0], each) for each in code.followed[1:]):
         is_beside = one.process.node == other.process.node
         for event, second in _both(one, other, "save") if _waits(one) == _waits(other) else ():
             path = event.argument("f", 1, UNKNOWN)
             is_same = path is not UNKNOWN and str(path) == str(second.argument("f", 1, UNKNOWN))
             is_shared = is_beside or (str(path).startswith("/") and _SHARED.search(str(path)))
-            are_sure = event.is_sure and second.is_sure and event.name == second.name == "torch.save"
-            if are_sure and is_same and is_shared and path is not None:
+            if event.name == second.name == "torch.save" and is_same and is_shared and path is not None:
                 yield Finding(
                     "warning",
                     "saved-by-all",
@@ -81,7 +80,8 @@ def _has_groups(one: Followed) -> bool:
 
 
 def _both(one: Followed, other: Followed, name: str) -> Iterator[tuple[Event, Event]]:
-    """Yield the calls by the last part of a name that both of two processes make."""
+    """Yield the calls by the last part of a name that both of two processes surely make."""
     for path, event in one.events.items():
-        if event.last == name and path in other.events:
-            yield event, other.events[path]
+        second = other.events.get(path)
+        if event.last == name and second is not None and event.is_sure and second.is_sure:
+            yield event, second
