@@ -14,6 +14,7 @@ from jobsubmit.check.arguments import Word
 from jobsubmit.check.interpreter.machine import Followed, follow_processes, observe
 from jobsubmit.check.interpreter.trace import Observed
 from jobsubmit.check.parsers.accepted import CommandLine, Option
+from jobsubmit.check.parsers.argparse.observed import with_observed
 from jobsubmit.check.parsers.find import find_command_line
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.facts import Facts
@@ -120,7 +121,17 @@ class Code:
 
     @cached_property
     def followed(self) -> list[Followed]:
-        """Return some processes of the job, each followed by itself, and what they do."""
+        """Return some processes of the job, each followed by itself, and what they do; none that start others."""
+        return [] if any(one.is_nested for one in self.followed_all) else self.followed_all
+
+    def is_of_one(self, call: ast.Call) -> bool:
+        """Return whether only one of the processes that were followed comes to a call that is compared."""
+        come = [any(event.call is call for event in one.events.values()) for one in self.followed if one.is_whole]
+        return len(come) > 1 and sum(come) == 1
+
+    @cached_property
+    def followed_all(self) -> list[Followed]:
+        """Return the same, also where they start others."""
         given, composed = _local_rank_of_launch(self.facts), self.values.composed
         is_short = self.observed.steps <= _MOST_STEPS
         return follow_processes(self.program, self.facts, given, composed) if self.is_parallel and is_short else []
@@ -318,7 +329,7 @@ def _look_at(program: Program, facts: Facts, words: tuple[Word, ...], observed: 
     """
     blank = Values(program, facts, composed=compose(program, facts.argv), observed=observed.values)
     first = explore(program, blank)
-    line = find_command_line(program, first, blank)
+    line = with_observed(find_command_line(program, first, blank), observed)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
     parsed |= _local_ranks(line, facts)
     leftover = None if line.gaps or line.kind != "argparse" else tuple(line.leftover([word.text for word in words]))
@@ -326,7 +337,7 @@ def _look_at(program: Program, facts: Facts, words: tuple[Word, ...], observed: 
     for namespaces in dict.fromkeys((line.supposed if line.supposed.names else line.namespaces, line.namespaces)):
         values = replace(blank, arguments=parsed, leftover=leftover, namespaces=namespaces, dead=dead)
         reached = explore(program, values)
-        line = find_command_line(program, reached, values)
+        line = with_observed(find_command_line(program, reached, values), observed)
         if line.namespaces == namespaces:
             break
     return Code(program, facts, line, reached, replace(values, dead=_never_made(reached)), observed)

@@ -53,9 +53,24 @@ from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.packages import FindMissing, check_packages
-from jobsubmit.check.processes.joining import check_gpus_taken, check_joining, check_joining_twice
+from jobsubmit.check.processes.feeding import check_epochs_set, check_loading, check_sampler_of_all
+from jobsubmit.check.processes.joining import (
+    check_gpus_taken,
+    check_groups,
+    check_joining,
+    check_joining_twice,
+    check_nested,
+    check_pickling,
+)
 from jobsubmit.check.processes.meeting import check_leaving_alone, check_meeting
-from jobsubmit.check.processes.sharing import check_dividing, check_writing
+from jobsubmit.check.processes.sharing import (
+    check_dividing,
+    check_downloads_beyond,
+    check_optimizers_first,
+    check_parts_of_nodes,
+    check_spread_models,
+    check_writing,
+)
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, operated, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
@@ -105,7 +120,9 @@ _OF_CODE = (
 # What compares processes, and finds what the others have not found.
 _OF_PROCESSES = (
     *(check_meeting, check_leaving_alone, check_joining, check_joining_twice, check_gpus_taken),
-    *(check_dividing, check_writing),
+    *(check_dividing, check_writing, check_groups, check_loading, check_sampler_of_all, check_epochs_set),
+    *(check_nested, check_pickling, check_parts_of_nodes, check_downloads_beyond, check_spread_models),
+    check_optimizers_first,
 )
 # Findings of which most of what processes do wrong would be a consequence.
 _OF_STARTS = ("local-rank", "rank-env", "same-ranks", "nested-spawn", "no-processes", "fixed-world-size", "hidden-gpus")

@@ -55,7 +55,7 @@ def _written_by_all(code: Code) -> Iterator[Finding]:
     for module, call, path in _written(code):
         if isinstance(path, ast.Name) and len(path.id) == 1:
             continue  # a file that is open
-        if is_for_all(code, call, module) and not is_of_one_process(code, path, module):
+        if is_for_all(code, call, module) and not is_of_one_process(code, path, module) and not code.is_of_one(call):
             yield Finding(
                 "warning",
                 "saved-by-all",

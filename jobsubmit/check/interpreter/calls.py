@@ -10,6 +10,8 @@ from jobsubmit.check.interpreter.expressions import Expressions
 from jobsubmit.check.interpreter.library import FUNCTIONS as OF_LIBRARIES
 from jobsubmit.check.interpreter.library import CONSTANTS, SPECIAL, is_mapping, value_of_external
 from jobsubmit.check.interpreter.memory import (
+    DEVICE,
+    GROUP,
     MORE,
     NAMESPACE,
     ClassValue,
@@ -25,9 +27,9 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.methods import method_of_container, method_of_text
-from jobsubmit.check.interpreter.process import NOTED
+from jobsubmit.check.interpreter.process import NOTED, NOTED_BY_ARGUMENT, is_optimizer
 from jobsubmit.check.interpreter.signals import Ended, Raised
-from jobsubmit.check.interpreter.trace import Event
+from jobsubmit.check.interpreter.trace import Event, Group, Inner, Made
 from jobsubmit.check.program.configuration import OpenFile
 from jobsubmit.check.program.hydra import HYDRA
 from jobsubmit.check.program.module import Module
@@ -36,6 +38,7 @@ from jobsubmit.check.program.operations import PATH_METHODS, UNKNOWN, Several, l
 
 _COMMANDS = ("click.", "typer.", "sacred.")
 _LATER = ("signal.", "atexit.")  # they call what they are given where the program is interrupted
+_MOST_ABOVE = 6
 _DEFINED = (FunctionValue, ClassValue, ModuleValue, External)
 _HARMLESS = frozenset(
     [
@@ -90,14 +93,14 @@ class Calls(Expressions):
             name = f"?.{node.func.attr}"
         else:
             return
-        if name.rpartition(".")[2] not in NOTED or self.handlers:
+        if name.rpartition(".")[2] not in NOTED and not NOTED_BY_ARGUMENT & keywords.keys() and not is_optimizer(name):
             return
-        given = {key: plain(value) for key, value in keywords.items()}
+        given = {key: _noted(value) for key, value in keywords.items()}
         if is_open:
             given[MORE] = UNKNOWN
         visible = plain(self.environment.content.get("CUDA_VISIBLE_DEVICES"))
-        held = tuple(plain(one) for one in args)
-        self.trace.happen(Event(node, self.here, name, held, given, tuple(self.path), not self.doubts, visible))
+        held = tuple(_noted(one) for one in args)
+        self.trace.happen(Event(node, self.here, name, held, given, tuple(self.path), not self.doubts and not self.handlers, visible))
 
     def arguments(self, node: ast.Call, scope: Scope) -> tuple[list[Any], dict[str, Any], bool]:
         """Return the arguments of a call, and whether there may be others."""
@@ -308,6 +311,12 @@ class Calls(Expressions):
         if isinstance(owner, Record):
             if name in _GIVES_BACK:
                 return owner
+            if name == "__getattribute__":
+                return self.attribute(owner, args[0]) if isinstance(args[0], str) else UNKNOWN
+            if name == "__setattr__" and isinstance(args[0], str):
+                self.memory.touch(owner)
+                owner.content[args[0]] = args[1]
+                return None
             known = OF_LIBRARIES.get(f"{owner.kind.name}.{name}") if isinstance(owner.kind, External) else None
             if known is not None:
                 return known(self, [owner, *args], {**keywords, MORE: UNKNOWN} if is_open else keywords)
@@ -335,9 +344,11 @@ class Calls(Expressions):
             case Super():
                 return self._inherited(owner, name)
             case PurePosixPath():
-                if name in ("name", "stem", "suffix", "parent", "parts"):
+                if name in ("name", "stem", "suffix", "parts"):
                     return getattr(owner, name)
-                return Method(name, owner)
+                if name == "parent":
+                    return _above(owner)
+                return _all_above(owner) if name == "parents" else Method(name, owner)
             case OpenFile():
                 return Method(name, owner)
             case FunctionValue() if name == "__name__":
@@ -357,6 +368,8 @@ class Calls(Expressions):
             return held
         if name == "__class__":
             return record.kind
+        if name in ("__getattribute__", "__setattr__"):
+            return Method(name, record)
         if isinstance(record.kind, External):
             return UNKNOWN if record.kind == NAMESPACE and record.is_open else Method(name, record)
         found = record.kind.find(name)
@@ -517,6 +530,8 @@ class Calls(Expressions):
             return FunctionValue(made.node, made.scope, made.defaults, made.owner, name)
         if isinstance(decorator, ast.Attribute) and decorator.attr in ("setter", "getter", "deleter"):
             return scope.names.get(getattr(made.node, "name", ""), made) if isinstance(made, FunctionValue) else made
+        if name == "wraps" and isinstance(made, FunctionValue):
+            return FunctionValue(made.node, made.scope, made.defaults, made.owner, "wraps")
         held = self.value(decorator, scope)
         if isinstance(held, (FunctionValue, Method, Partial)):
             result = self.call(held, [made], {})
@@ -580,6 +595,31 @@ class Calls(Expressions):
 
     def end(self) -> None:
         raise Ended
+
+
+def _above(path: PurePosixPath) -> PurePosixPath:
+    """Return the folder of a path, seen from the code directory: above that are `..`, `../..`, and so on."""
+    is_above = set(path.parts) <= {".."}
+    return path / ".." if is_above else path.parent
+
+
+def _all_above(path: PurePosixPath) -> tuple[PurePosixPath, ...]:
+    found: list[PurePosixPath] = []
+    for _ in range(_MOST_ABOVE):
+        path = _above(path)
+        found.append(path)
+    return tuple(found)
+
+
+def _noted(value: Any) -> Any:
+    """Return an argument as it is remembered: an object by the name of its class, and what a group of processes is."""
+    if isinstance(value, FunctionValue) and value.scope.function is not None and value.kind != "wraps":
+        return Inner(getattr(value.node, "name", "<lambda>"))
+    if isinstance(value, Record) and value.entries is None and value.kind not in (NAMESPACE, DEVICE):
+        if GROUP in value.content:
+            return Group(tuple(value.content[GROUP]))
+        return Made(value.kind.name if isinstance(value.kind, External) else value.kind.node.name)
+    return plain(value)
 
 
 def _method_of_path(owner: PurePosixPath, name: str, args: list[Any]) -> Any:

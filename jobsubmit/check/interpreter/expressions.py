@@ -63,7 +63,6 @@ class Expressions:
         self.exists = facts.has_launcher  # whether anything starts the process that is followed
         self.path: list[ast.Call] = []
         self.joined_as: Any = None  # the rank that the process group was given
-        self.doubts_of_calls: list[int] = []  # those that each call adds to until its end
         self.costs: dict[ast.AST, tuple[int, int]] = {}  # calls of each function, and steps in them
         self.tries = 0  # blocks around whose errors are caught
         self.handlers = 0  # of errors, around

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.memory import (
     DEVICE,
+    GROUP,
     NAMESPACE,
     ClassValue,
     Container,
@@ -46,7 +47,7 @@ _MAPPINGS = frozenset(
         *("attrdict", "addict", "Config"),
     ]
 )
-_LONGEST_RANGE = 10_000
+_LONGEST_RANGE, _LONGEST_CHOICE = 10_000, 1000
 _Known = Callable[["Calls", list[Any], dict[str, Any]], Any]
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "str": str,
@@ -183,6 +184,12 @@ def _of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, Any]) 
             return (None,)
         run.call(function, [numbers, *(items or [])], {}, is_open=items is None)
         return (None,)
+    if name == "torch.distributed.new_group":
+        ranks = plain(args[0] if args else keywords.get("ranks"))
+        made = Record(External("torch.distributed.ProcessGroup"), is_open=True)
+        if isinstance(ranks, list) and all(type(rank) is int for rank in ranks):
+            made.content[GROUP] = ranks
+        return (made,)
     if name.startswith("torch.distributed.") and name.rpartition(".")[2] in COLLECTIVES:
         run.forget(args)  # they are filled with what other ranks have
     if name == "torch.distributed.destroy_process_group":
@@ -520,6 +527,17 @@ def _loads(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     return boxed(parse_text(args[0], "json")) if isinstance(args[0], str) else read_file(run, args[0], "json")
 
 
+def _chosen(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    """Return what numpy chooses at random: so many items, which are not known."""
+    size = args[1] if len(args) > 1 else keywords.get("size")
+    return Container([UNKNOWN] * size) if type(size) is int and 0 <= size <= _LONGEST_CHOICE else UNKNOWN
+
+
+def _array(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    """Return an array that is made of a list, as that list."""
+    return args[0] if args and isinstance(args[0], Container) and isinstance(args[0].content, list) else UNKNOWN
+
+
 def _literal(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     return boxed(ast.literal_eval(args[0])) if isinstance(args[0], str) else UNKNOWN
 
@@ -591,6 +609,8 @@ FUNCTIONS: Mapping[str, _Known] = {
     **dict.fromkeys(("os.path.exists", "os.path.isfile", "os.path.isdir"), _exists),
     "json.loads": _loads,
     "ast.literal_eval": _literal,
+    "numpy.random.choice": _chosen,
+    **dict.fromkeys(("numpy.array", "numpy.asarray"), _array),
     "tempfile.gettempdir": lambda run, args, keywords: "/tmp",  # noqa: S108 - it is what it returns on the nodes
     "callable": lambda run, args, keywords: (
         True if isinstance(args[0], (FunctionValue, ClassValue, Method, Partial, External)) else UNKNOWN

@@ -30,7 +30,7 @@ from jobsubmit.check.program.module import FUNCTIONS, Module, origin
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 
-_LONGEST_LOOP = 64  # passes that are followed one by one
+_LONGEST_LOOP = 128  # passes that are followed one by one
 _MOST_STEPS = 150_000
 _MOST_PASSES = (5, 3, 2)  # of a loop whose number of passes is not known, of one in it, and of any further inside
 _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save")  # what holds now and then
@@ -40,9 +40,13 @@ _MOST_CALLS, _MOST_STEPS_OF_ONE = 24, 8_000
 
 
 class _Frame(NamedTuple):
-    """A call, or a loop, that is being followed: how it was left before its end, and with which changes."""
+    """A call, or a loop, that is being followed: how it was left before its end, and with which changes.
+
+    `doubts` has an entry for each condition under which it is left.
+    """
 
     left: list[tuple[Any, Changes]]
+    doubts: list[int]
 
 
 class Machine(Calls):
@@ -67,7 +71,7 @@ class Machine(Calls):
             value = ModuleValue(module, Scope(module))
             self.modules[module.name] = value
             value.scope.names.update({"__name__": module.name, "__file__": module.path})
-            self.functions.append(_Frame([]))
+            self.functions.append(_Frame([], []))
             try:
                 self.block(module.tree.body, value.scope)
             except Raised:
@@ -101,15 +105,14 @@ class Machine(Calls):
             return self.value(function.node.body, scope)
         self.trace.entered.add(function.node)
         self.stack.append(function.node)
-        self.doubts_of_calls.append(0)
-        frame = _Frame([])
+        frame = _Frame([], [])
         self.functions.append(frame)
         try:
             signal = self._unless_left(frame, partial(self.block, function.node.body, scope))
         finally:
             self.stack.pop()
-            self.doubts -= self.doubts_of_calls.pop()
             self.functions.pop()
+            self.doubts -= len(frame.doubts)
             calls, steps = self.costs.get(function.node, (0, 0))
             self.costs[function.node] = (calls + 1, steps + self.steps - before)
         return self._returned(signal, frame, function.node)
@@ -195,7 +198,10 @@ class Machine(Calls):
         if live:
             if any(isinstance(signal, Return) for signal in signals) and self.stack:
                 self.doubts += 1  # what follows in this function is executed only if it was not left
-                self.doubts_of_calls[-1] += 1
+                self.functions[-1].doubts.append(1)
+            if self.loops and any(signal in (BREAK, CONTINUE) for signal in signals):
+                self.doubts += 1  # and in this pass of a loop only if that goes on
+                self.loops[-1].doubts.append(1)
             self.has_changed = self.memory.join(live)
             return None
         if not signals:
@@ -224,12 +230,13 @@ class Machine(Calls):
 
     def _pass(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
         """Follow one pass of a loop; what leaves it in one branch only is joined with what does not."""
-        frame = _Frame([])
+        frame = _Frame([], [])
         self.loops.append(frame)
         try:
             signal = self._unless_left(frame, partial(self.block, body, scope))
         finally:
             self.loops.pop()
+            self.doubts -= len(frame.doubts)
         if frame.left:
             self.memory.join([changes for _, changes in frame.left], with_current=signal is not LEFT)
             if signal is LEFT:
@@ -485,20 +492,21 @@ def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: 
     """
     machine = Machine(program, facts, _MOST_STEPS, given, composed)
     machine.run()
-    return machine.trace.finished(steps=machine.steps)
+    return machine.trace.finished(machine.steps, is_whole=machine.ended_by in ("", "Ended"))
 
 
 @dataclass(frozen=True)
 class Followed:
     """A process that was followed: its calls of libraries by the calls that lead to them, and what conditions were.
 
-    `is_whole` unless it was not followed to its end.
+    `is_whole` unless it was not followed to its end; it `is_nested` if a launcher starts it, and it starts others.
     """
 
     process: Process
     events: Mapping[tuple[ast.Call, ...], Event]
     values: Mapping[ast.AST, Any]
     is_whole: bool
+    is_nested: bool = False
 
 
 def follow_processes(
@@ -511,9 +519,11 @@ def follow_processes(
         machine = Machine(program, process.facts(facts), _MOST_STEPS, own, composed)
         machine.process = process
         machine.run()
-        if not machine.exists or (facts.has_launcher and machine.started):
+        if not machine.exists:
             continue
-        found.append(Followed(process, machine.trace.events, machine.trace.values, machine.ended_by == ""))
+        is_nested = facts.has_launcher and machine.started > 0
+        is_whole = machine.ended_by == ""
+        found.append(Followed(process, machine.trace.events, machine.trace.values, is_whole, is_nested))
     return found
 
 

@@ -263,6 +263,7 @@ def boxed(value: Any, *, by_attribute: bool = False) -> Any:
     return value
 
 
+GROUP = "ranks of a group"  # a field of what new_group returns
 MORE = "**"  # among keywords: there may be others
 NAMESPACE, DEVICE = External("argparse.Namespace"), External("torch.device")
 _OWN = (External, FunctionValue, ClassValue, ModuleValue, Method, Partial, Record, Scope)

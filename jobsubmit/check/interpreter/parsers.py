@@ -21,12 +21,14 @@ from jobsubmit.check.interpreter.memory import (
     boxed,
     plain,
 )
+from jobsubmit.check.interpreter.trace import Declared, Parsed
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
 
 _PARSER, _GROUP = "argparse.ArgumentParser", "argparse._ArgumentGroup"
+_DECLARED = "declared"
 _SUBPARSERS = "argparse._SubParsersAction"
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _ACTIONS = (
@@ -64,6 +66,8 @@ def _made(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Record:
     parser = _Parser(prog="", conflict_handler="resolve", parents=parents, allow_abbrev=abbrev, add_help=False)
     record = Record(External(_PARSER))
     record.content["="] = parser
+    above = [one.content[_DECLARED] for one in run.items(keywords.get("parents", ())) or [] if _held(one) is not None]
+    record.content[_DECLARED] = [one for declared in above for one in declared]
     record.is_open = "parents" in keywords and run.items(keywords["parents"]) is None
     return record
 
@@ -94,6 +98,7 @@ def _add_argument(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     if held is None or not names or not all(isinstance(name, str) for name in names):
         parser.is_open = True
         return UNKNOWN
+    _declare(run, parser, tuple(names), keywords)
     if MORE in keywords:
         keywords = {"default": UNKNOWN, "type": UNKNOWN, **keywords}
     settings: dict[str, Any] = {"default": keywords["default"]} if "default" in keywords else {}
@@ -132,6 +137,26 @@ def _converter(run: Calls, kind: Any) -> Callable[[str], Any]:
     return lambda text: UNKNOWN
 
 
+def _declare(run: Calls, parser: Record, names: tuple[str, ...], keywords: dict[str, Any]) -> None:
+    """Remember an option as it is declared."""
+    kind = keywords.get("type")
+    name = ""
+    if isinstance(kind, External):
+        name = kind.name
+    elif isinstance(kind, FunctionValue):
+        name = f"{kind.module.name}.{getattr(kind.node, 'name', '?')}"
+    elif kind is not None:
+        name = "?"
+    given = {key: plain(value) for key, value in keywords.items() if key not in ("type", "help", "metavar")}
+    if isinstance(keywords.get("action"), External):
+        given["action"] = keywords["action"].name
+    elif isinstance(keywords.get("action"), ClassValue):
+        given["action"] = UNKNOWN
+    option = Declared(names, run.path[-1], run.here, given, name, not run.doubts)
+    held = parser.content.setdefault(_DECLARED, [])
+    parser.content[_DECLARED] = [*held, option]
+
+
 def _keeps_words(kind: Any) -> bool:
     """Return whether choices can be compared with what a converter makes."""
     return kind is None or (isinstance(kind, External) and kind.name in _CONVERTERS)
@@ -141,6 +166,7 @@ def _set_defaults(run: Calls, args: list[Any], keywords: dict[str, Any]) -> None
     held = _held(args[0])
     if held is not None and MORE in keywords:
         run.memory.touch(args[0])
+        args[0].is_open = True
         args[0].content["="] = None  # any of its options may have another default
     elif held is not None:
         held.set_defaults(**keywords)
@@ -151,6 +177,7 @@ def _subparsers(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     if held is None:
         return UNKNOWN
     dest = keywords.get("dest")
+    args[0].content[_SUBPARSERS] = True
     made = held.add_subparsers(**({"dest": dest} if isinstance(dest, str) else {}), parser_class=_Parser)
     return _wrapped(_SUBPARSERS, made, args[0])
 
@@ -182,6 +209,10 @@ def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest
     into = args[2] if len(args) > 2 else keywords.get("namespace")  # noqa: PLR2004
     made = into if isinstance(into, Record) else Record(NAMESPACE)
     made.is_open = made.is_open or owner.is_open
+    if words == [*run.facts.argv] and run.path:
+        declared = tuple(owner.content.get(_DECLARED, ()))
+        is_open = owner.is_open or _SUBPARSERS in owner.content
+        run.trace.parsed[run.path[-1]] = Parsed(run.path[-1], run.here, declared, not takes_rest, is_open)
     if held is None or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         made.is_open = True
         return made, Container([], is_open=True)

@@ -21,8 +21,15 @@ COLLECTIVES = frozenset(
 )
 NOTED = COLLECTIVES | {
     *("init_process_group", "init_device_mesh", "DistributedDataParallel", "FullyShardedDataParallel"),
-    *("destroy_process_group", "set_device", "DistributedSampler", "save", "spawn", "start_processes"),
+    *("destroy_process_group", "set_device", "DistributedSampler", "save", "DataLoader", "spawn", "start_processes", "set_epoch", "Process", "fully_shard", "from_pretrained", "shard", "islice", "split_dataset_by_node"),
 }
+
+NOTED_BY_ARGUMENT = frozenset(["download", "device_map"])
+
+
+def is_optimizer(name: str) -> bool:
+    """Return whether a name is that of an optimizer of torch."""
+    return name.startswith("torch.optim.") and name.rpartition(".")[2][:1].isupper() and "lr_scheduler" not in name
 
 
 @dataclass(frozen=True)

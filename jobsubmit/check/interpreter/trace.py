@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobsubmit.check.interpreter.memory import MORE
 from jobsubmit.check.program.module import Module
@@ -17,13 +17,34 @@ from jobsubmit.check.program.operations import UNKNOWN
 class Observed:
     """The values of expressions, UNKNOWN where they differ, and the whole names of what calls call.
 
-    `entered` are the functions that were followed, in so many `steps`.
+    `entered` are the functions that were followed, in so many `steps`. It `is_whole` if the program was followed to its
+    end.
     """
 
     values: Mapping[ast.AST, Any] = field(default_factory=lambda: MappingProxyType({}))
     names: Mapping[ast.AST, str] = field(default_factory=lambda: MappingProxyType({}))
     entered: frozenset[ast.AST] = frozenset()
     steps: int = 0
+    parsed: tuple[Parsed, ...] = ()
+    is_whole: bool = False
+
+
+class Made(NamedTuple):
+    """An object among the arguments of a call, by the name of its class."""
+
+    name: str
+
+
+class Inner(NamedTuple):
+    """A function inside another one among the arguments of a call."""
+
+    name: str
+
+
+class Group(NamedTuple):
+    """A group of processes among the arguments of a call, by their ranks."""
+
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -31,7 +52,7 @@ class Event:
     """A call of something that a library has: its whole name, or `?.method` of an object that is not known.
 
     `path` are the calls that lead to it, itself at last. It `is_sure` unless it depends on what is not known.
-    `visible` is the value of CUDA_VISIBLE_DEVICES then, None if it is not set.
+    `visible` is the value of CUDA_VISIBLE_DEVICES then, None if it is not set; it happened so many `times`.
     """
 
     call: ast.Call
@@ -42,6 +63,7 @@ class Event:
     path: tuple[ast.Call, ...]
     is_sure: bool
     visible: Any = None
+    times: int = 1
 
     @property
     def last(self) -> str:
@@ -56,6 +78,27 @@ class Event:
         return UNKNOWN if MORE in self.keywords else default
 
 
+class Declared(NamedTuple):
+    """An option of a parser: its names, the call that declares it, and what it is given; `kind` names its type."""
+
+    names: tuple[str, ...]
+    call: ast.Call
+    module: Module
+    keywords: Mapping[str, Any]
+    kind: str
+    is_sure: bool
+
+
+class Parsed(NamedTuple):
+    """The words of the job are parsed: what is declared until then, unless it `is_open` and there may be more."""
+
+    call: ast.Call
+    module: Module
+    declared: tuple[Declared, ...]
+    is_strict: bool
+    is_open: bool
+
+
 @dataclass
 class Trace:
     """The same while it grows; `size` says how much was seen."""
@@ -64,6 +107,7 @@ class Trace:
     callees: dict[ast.AST, set[str]] = field(default_factory=dict)
     entered: set[ast.AST] = field(default_factory=set)
     skipped: set[ast.AST] = field(default_factory=set)  # functions of which not all calls were followed
+    parsed: dict[ast.AST, Parsed] = field(default_factory=dict)
     events: dict[tuple[ast.Call, ...], Event] = field(default_factory=dict)
 
     @property
@@ -90,7 +134,8 @@ class Trace:
             args = tuple(map(_same, before.args, event.args))
             names = before.keywords.keys() & event.keywords.keys()
             keywords = {name: _same(before.keywords[name], event.keywords[name]) for name in names}
-            event = replace(event, args=args, keywords=keywords, is_sure=before.is_sure or event.is_sure)
+            is_sure, times = before.is_sure or event.is_sure, before.times + 1
+            event = replace(event, args=args, keywords=keywords, is_sure=is_sure, times=times)
         self.events[event.path] = event
 
     def forget_after(self, size: int) -> None:
@@ -98,12 +143,12 @@ class Trace:
         for node in list(self.values)[size:]:
             del self.values[node]
 
-    def finished(self, steps: int) -> Observed:
+    def finished(self, steps: int, *, is_whole: bool) -> Observed:
         """Return all that is clear: one value of an expression, one name for what is called."""
         unsure = {node for function in self.skipped for node in ast.walk(function)}
         known = {node: value for node, value in self.values.items() if value is not UNKNOWN and node not in unsure}
         names = {node: next(iter(found)) for node, found in self.callees.items() if len(found) == 1}
-        return Observed(known, names, frozenset(self.entered), steps)
+        return Observed(known, names, frozenset(self.entered), steps, tuple(self.parsed.values()), is_whole)
 
 
 def _same(one: Any, other: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 from jobsubmit.check.code import INIT, MESHES, Code
 from jobsubmit.check.interpreter.machine import Followed
-from jobsubmit.check.interpreter.trace import Event
+from jobsubmit.check.interpreter.trace import Event, Group, Inner
+from jobsubmit.check.program.calls import PROCESSES, SPAWNS
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.start.devices import hidden_gpus
 from jobsubmit.common.finding import Finding
@@ -132,3 +133,51 @@ def _first(one: Followed, name: str) -> Event | None:
 def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
+
+
+def check_groups(code: Code) -> Iterator[Finding]:
+    """Yield an error where the source of a collective is not in the group of the process that calls it."""
+    for one in code.followed:
+        for event in one.events.values():
+            group, source = event.argument("group"), event.argument("src", 1 if event.last == "broadcast" else None)
+            is_outside = isinstance(group, Group) and _is_number(source) and source not in group.ranks
+            if is_outside and event.is_sure and one.process.rank in group.ranks:
+                yield Finding(
+                    "error",
+                    "other-roots",
+                    event.module.where(event.call),
+                    f"src={source} is not in the group of rank {one.process.rank}, and src is a rank of the whole job",
+                    "name the first rank of the group: dist.get_global_rank(group, 0); or pass group_src=0",
+                )
+                return
+
+
+def check_nested(code: Code) -> Iterator[Finding]:
+    """Yield an error where a process that a launcher started starts others, which join a group."""
+    for event in (event for one in code.followed_all if one.is_nested for event in one.events.values()):
+        starts = [call for call in event.path[:-1] if code.program.name_of(call.func, event.module) in PROCESSES]
+        if event.name == INIT and starts:
+            yield Finding(
+                "error" if event.is_sure else "warning",
+                "nested-spawn",
+                event.module.where(starts[0]),
+                f"Process would start more processes in each process that mode {code.facts.mode} starts",
+                "use mode: spawn, or call the worker directly and read RANK and LOCAL_RANK from the environment",
+            )
+            return
+
+
+def check_pickling(code: Code) -> Iterator[Finding]:
+    """Yield an error where mp.spawn gets a function inside another one, as a decorator may return."""
+    for event in (event for one in code.followed_all for event in one.events.values() if event.name == SPAWNS[0]):
+        function, method = event.argument("fn", 0), event.argument("start_method", 5, "spawn")
+        if isinstance(function, Inner) and method == "spawn":
+            yield Finding(
+                "error" if event.is_sure else "warning",
+                "not-picklable",
+                event.module.where(event.call),
+                f"mp.spawn is given {function.name}, a function inside another one: Python cannot send it to the "
+                "processes, and none starts",
+                "define it at the top level of the module, and pass what it needs in args",
+            )
+            return

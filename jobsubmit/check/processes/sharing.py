@@ -6,11 +6,15 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.checkpoints.saving import LOCAL_FOLDERS
+from jobsubmit.check.code import Code, is_sharding
 from jobsubmit.check.collectives.calls import BARRIERS
 from jobsubmit.check.interpreter.machine import Followed
+from jobsubmit.check.interpreter.process import is_optimizer
 from jobsubmit.check.interpreter.trace import Event
+from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
 
@@ -77,6 +81,113 @@ def _waits(one: Followed) -> set[tuple[ast.Call, ...]]:
 def _has_groups(one: Followed) -> bool:
     """Return whether some processes share a model, and may share data as well."""
     return any(event.last in ("new_group", "init_device_mesh") for event in one.events.values())
+
+
+def check_parts_of_nodes(code: Code) -> Iterator[Finding]:
+    """Yield a warning where data is divided among the processes of a node, and all nodes take the same parts."""
+    three = _beside_and_beyond(code)
+    if three is None or _has_groups(three[0]):
+        return
+    for module, node, parts in _divisions(code):
+        values = [[one.values.get(part, UNKNOWN) for part in parts] for one in three]
+        is_known = all(type(value) is int for own in values for value in own)
+        if is_known and values[0] != values[1] and values[0] == values[2] and not _STAGES.search(_around(node, module)):
+            yield Finding(
+                "warning",
+                "part-of-node",
+                module.where(node),
+                f"the data is divided by the local rank: all {code.facts.nodes} nodes take the same parts",
+                "divide it by the rank among all processes: RANK and WORLD_SIZE",
+            )
+            return
+
+
+_STAGES = re.compile(r"copy|stage|download|extract|unpack|untar|cache|fetch|cpu|affinity|numa|core|gpu|device|visible")
+
+
+def _around(node: ast.AST, module: Module) -> str:
+    """Return the words of the statement that a node is in, and the name of the function around."""
+    statement = next((above for above in module.above(node) if isinstance(above, ast.stmt)), node)
+    return f"{ast.unparse(statement)} {getattr(module.function_of(node), 'name', '')}".lower()
+
+
+def _divisions(code: Code) -> Iterator[tuple[Module, ast.AST, list[ast.expr]]]:
+    """Yield what divides data, with the numbers that decide which part is taken: `rows[i::n]`, `index % n == i`."""
+    for module, node in code.program.of(ast.Subscript, ast.Compare, ast.Call):
+        match node:
+            case ast.Subscript(slice=ast.Slice() as part, ctx=ast.Load()):
+                bounds = [one for one in (part.lower, part.upper, part.step) if one is not None]
+                yield module, node, [one for one in bounds if not isinstance(one, ast.Constant)]
+            case ast.Compare(left=ast.BinOp(op=ast.Mod()), ops=[ast.Eq() | ast.NotEq()], comparators=[own]):
+                yield module, node, [own]
+            case ast.Call(func=ast.Attribute(attr="shard"), args=[_, _]):
+                yield module, node, node.args
+            case ast.Call() if code.program.name_of(node.func, module) == "itertools.islice" and len(node.args) == _ISLICE:
+                yield module, node, [node.args[1]]
+
+
+def _beside_and_beyond(code: Code) -> list[Followed] | None:
+    """Return the first process, the next one on its node, and the first one of the second node."""
+    by_place = {(one.process.node, one.process.local_rank): one for one in code.followed}
+    places = [by_place.get(place) for place in ((0, 0), (0, 1), (1, 0))]
+    found = [one for one in places if one is not None]
+    return found if len(found) == len(places) else None
+
+
+_ISLICE = 4  # arguments: what is divided, the first place, the end, and the step
+
+
+def check_downloads_beyond(code: Code) -> Iterator[Finding]:
+    """Yield a warning where only the first process downloads data, to the disk of its node."""
+    for one, other in ((code.followed[0], each) for each in code.followed[1:] if each.process.node != 0):
+        for event in one.events.values():
+            second = other.events.get(event.path)
+            root = event.argument("root", 0, UNKNOWN)
+            is_on_node = isinstance(root, (str, PurePosixPath)) and str(root).startswith(LOCAL_FOLDERS)
+            is_alone = second is None or second.argument("download") is False
+            if event.argument("download") is True and is_on_node and is_alone and event.is_sure:
+                yield Finding(
+                    "warning",
+                    "staged-by-one",
+                    event.module.where(event.call),
+                    f"only rank 0 puts data into {root}, on the disk of its node: no other node has it",
+                    "let the first process of each node do it: if local_rank == 0",
+                )
+                return
+
+
+def check_spread_models(code: Code) -> Iterator[Finding]:
+    """Yield a warning where each of several processes spreads a model over all GPUs of its node."""
+    for event in (event for one in code.followed for event in one.events.values()):
+        if event.last == "from_pretrained" and event.argument("device_map") in _SPREADS and (code.processes or 0) > 1:
+            yield Finding(
+                "warning",
+                "spread-over-all",
+                event.module.where(event.call),
+                f"device_map: each of the {code.processes} processes of a node spreads the model over all GPUs",
+                'start one process on each node, or give each process its GPU: device_map={"": local_rank}',
+            )
+            return
+
+
+_SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")
+
+
+def check_optimizers_first(code: Code) -> Iterator[Finding]:
+    """Yield a warning where the only optimizer is made before the model is sharded."""
+    for one in code.followed[:1]:
+        events = [event for event in one.events.values() if event.is_sure]
+        made = [event for event in events if is_optimizer(event.name)]
+        sharded = [event for event in events if is_sharding(event.name)]
+        if len(made) == 1 and sharded and events.index(made[0]) < events.index(sharded[0]):
+            yield Finding(
+                "warning",
+                "optimizer-too-early",
+                made[0].module.where(made[0].call),
+                f"the optimizer gets the parameters of the model before {ast.unparse(sharded[0].call.func)} "
+                f"({sharded[0].module.where(sharded[0].call)}) replaces them: it would update others",
+                "shard the model first, then make the optimizer",
+            )
 
 
 def _both(one: Followed, other: Followed, name: str) -> Iterator[tuple[Event, Event]]:

@@ -58,7 +58,7 @@ def _option(search: Search, call: ast.Call, module: Module, one: Pass | None = N
         match keyword.arg:
             case "type":
                 kind = type_name(one, keyword.value, module) if one else search.program.name_of(keyword.value, module)
-                kind = _known_kind(kind or "?")
+                kind = known_kind(kind or "?")
             case "default":
                 default = value
             case "action":
@@ -68,7 +68,7 @@ def _option(search: Search, call: ast.Call, module: Module, one: Pass | None = N
             case "nargs" | None:
                 settings["nargs"], is_sure = "?", False
     if "action" in settings:
-        is_sure = _translate_action(settings) and is_sure
+        is_sure = translate_action(settings) and is_sure
     if _is_lifted(module):
         settings.pop("required", None)
     if "default" not in {k.arg for k in keywords}:
@@ -82,12 +82,12 @@ def _is_lifted(module: Module) -> bool:
     return any(node.attr == "required" for node in stored)
 
 
-def _known_kind(name: str) -> str:
+def known_kind(name: str) -> str:
     """Return the name of a type; functions that read yes and no are all taken for one."""
     return "yes_no" if name.rpartition(".")[2].lower() in _YES_NO else name
 
 
-def _translate_action(settings: dict[str, Any]) -> bool:
+def translate_action(settings: dict[str, Any]) -> bool:
     """Put argparse's own action in place; return whether it is one."""
     action = settings["action"]
     if action == "boolean":

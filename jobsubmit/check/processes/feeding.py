@@ -1,0 +1,106 @@
+"""How the followed processes feed their data: samplers, loaders, epochs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.code import LOADERS, Code, trains
+from jobsubmit.check.interpreter.trace import Event, Made
+from jobsubmit.check.program.module import FUNCTIONS
+from jobsubmit.common.finding import Finding
+
+_SAMPLER, _SHUFFLE, _BATCH_SIZE = 3, 2, 1  # the places of arguments of DataLoader
+
+
+def check_loading(code: Code) -> Iterator[Finding]:
+    """Yield an error where a loader surely gets a sampler and shuffle, or batches without samples."""
+    for event in (event for one in code.followed for event in one.events.values() if event.name in LOADERS):
+        sampler = event.argument("sampler", _SAMPLER)
+        if event.argument("shuffle", _SHUFFLE) is True and isinstance(sampler, Made) and event.is_sure:
+            yield Finding(
+                "error",
+                "sampler-and-shuffle",
+                event.module.where(event.call),
+                "shuffle=True beside a sampler: DataLoader refuses both",
+                "remove shuffle: DistributedSampler shuffles by itself",
+            )
+            return
+        size = event.argument("batch_size", _BATCH_SIZE, 1)
+        if type(size) is int and size == 0 and event.is_sure:
+            yield Finding(
+                "error",
+                "empty-batch",
+                event.module.where(event.call),
+                f"batch_size is 0 with {code.world_size} processes: DataLoader refuses that",
+                "use a larger global batch, or fewer processes",
+            )
+            return
+
+
+def check_sampler_of_all(code: Code) -> Iterator[Finding]:
+    """Yield a warning where the loader that a program trains with takes samples of all data in each process."""
+    is_divided = any(event.last == "DistributedSampler" for one in code.followed for event in one.events.values())
+    for event in (event for one in code.followed for event in one.events.values() if event.name in LOADERS):
+        sampler = event.argument("sampler", _SAMPLER)
+        is_of_all = isinstance(sampler, Made) and sampler.name in _OF_ALL and not _draws_anew(code)
+        if is_of_all and not is_divided and code.wraps_models and not code.has_framework:
+            yield Finding(
+                "warning",
+                "no-sampler",
+                event.module.where(event.call),
+                "each process gets all of the data from this loader: an epoch takes as long as with one process",
+                "divide the data: sampler=DistributedSampler(data)",
+            )
+            return
+
+
+def _draws_anew(code: Code) -> bool:
+    """Return whether a sampler draws with replacement: then each process has samples of its own."""
+    calls = (call for _, call, name in code.reached.calls if name.endswith("Sampler"))
+    return any(keyword.arg == "replacement" for call in calls for keyword in call.keywords)
+
+
+_OF_ALL = tuple(f"torch.utils.data.{name}" for name in ("RandomSampler", "SequentialSampler"))
+
+
+def check_epochs_set(code: Code) -> Iterator[Finding]:
+    """Yield a warning where set_epoch() always gets the same number, or is only called before the epochs."""
+    events = [event for one in code.followed[:1] for event in one.events.values() if event.last == "set_epoch"]
+    if not events or code.has_framework:
+        return
+    same = [event for event in events if event.times > 1 and event.args and type(event.args[0]) is int]
+    if len(same) == len(events):
+        yield Finding(
+            "warning",
+            "set-epoch",
+            same[0].module.where(same[0].call),
+            f"set_epoch({ast.unparse(same[0].call.args[0])}) in every epoch: the sampler uses the same order each time",
+            "pass the number of the epoch",
+        )
+    elif all(event.times == 1 and not _is_in_loop(code, event) for event in events) and _trains_in_loops(code):
+        yield Finding(
+            "warning",
+            "set-epoch",
+            events[0].module.where(events[0].call),
+            "set_epoch() is called only once, before the epochs: the sampler uses the same order in each of them",
+            "call it at the beginning of each epoch",
+        )
+
+
+def _is_in_loop(code: Code, event: Event) -> bool:
+    """Return whether a call, or one of those that lead to it, is in a loop."""
+    for call in event.path:
+        home = next((module for module in code.program.modules.values() if call in module.parents), None)
+        for above in home.above(call) if home is not None else ():
+            if isinstance(above, (ast.For, ast.While)):
+                return True
+            if isinstance(above, FUNCTIONS):
+                break
+    return False
+
+
+def _trains_in_loops(code: Code) -> bool:
+    """Return whether a loop that is reached computes gradients in a loop inside it."""
+    loops = (loop for module, loop in code.program.of(ast.For) if code.reached.of(loop, module))
+    return any(trains(inner) for loop in loops for inner in ast.walk(loop) if isinstance(inner, ast.For))
