@@ -209,18 +209,19 @@ def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest
     into = args[2] if len(args) > 2 else keywords.get("namespace")  # noqa: PLR2004
     made = into if isinstance(into, Record) else Record(NAMESPACE)
     made.is_open = made.is_open or owner.is_open
-    if words == [*run.facts.argv] and run.path:
-        declared = tuple(owner.content.get(_DECLARED, ()))
-        is_open = owner.is_open or _SUBPARSERS in owner.content
-        run.trace.parsed[run.path[-1]] = Parsed(run.path[-1], run.here, declared, not takes_rest, is_open)
     if held is None or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         made.is_open = True
         return made, Container([], is_open=True)
+    is_refused = False
     try:
         found, rest = held.parse_known_args([_without_spaces(word) for word in words])
     except Exception:  # words that the program refuses: that is another check's
         found, rest = argparse.Namespace(), []
-        made.is_open = True
+        made.is_open = is_refused = True
+    if words == [*run.facts.argv] and run.path:
+        declared = tuple(owner.content.get(_DECLARED, ()))
+        is_open = owner.is_open or _SUBPARSERS in owner.content or (is_refused and takes_rest)
+        run.trace.parsed[run.path[-1]] = Parsed(run.path[-1], run.here, declared, not takes_rest, is_open)
     if rest and not takes_rest:
         found, made.is_open = argparse.Namespace(), True
     run.memory.touch(made)
