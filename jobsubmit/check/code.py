@@ -11,7 +11,7 @@ from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.arguments import Word
-from jobsubmit.check.interpreter.machine import Followed, follow_processes, observe
+from jobsubmit.check.interpreter.follow import Followed, follow_processes, observe
 from jobsubmit.check.interpreter.trace import Observed
 from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.argparse.observed import with_observed

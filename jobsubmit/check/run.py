@@ -53,24 +53,7 @@ from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.packages import FindMissing, check_packages
-from jobsubmit.check.processes.feeding import check_epochs_set, check_loading, check_sampler_of_all
-from jobsubmit.check.processes.joining import (
-    check_gpus_taken,
-    check_groups,
-    check_joining,
-    check_joining_twice,
-    check_nested,
-    check_pickling,
-)
-from jobsubmit.check.processes.meeting import check_leaving_alone, check_meeting
-from jobsubmit.check.processes.sharing import (
-    check_dividing,
-    check_downloads_beyond,
-    check_optimizers_first,
-    check_parts_of_nodes,
-    check_spread_models,
-    check_writing,
-)
+from jobsubmit.check.processes.compare import OF_PROCESSES
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, operated, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
@@ -116,13 +99,6 @@ _OF_CODE = (
     ),
     *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_evaluation),
     *(check_unused_parameters, check_saving, check_races, check_reduced, check_conditions, check_scaling),
-)
-# What compares processes, and finds what the others have not found.
-_OF_PROCESSES = (
-    *(check_meeting, check_leaving_alone, check_joining, check_joining_twice, check_gpus_taken),
-    *(check_dividing, check_writing, check_groups, check_loading, check_sampler_of_all, check_epochs_set),
-    *(check_nested, check_pickling, check_parts_of_nodes, check_downloads_beyond, check_spread_models),
-    check_optimizers_first,
 )
 # Findings of which most of what processes do wrong would be a consequence.
 _OF_STARTS = ("local-rank", "rank-env", "same-ranks", "nested-spawn", "no-processes", "fixed-world-size", "hidden-gpus")
@@ -201,7 +177,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
 def _compared(code: Callable[[], Code], known: Container[str], boot_file: str) -> Iterator[Finding]:
     """Yield what a comparison of processes finds, of kinds that were not found yet."""
-    for check in _OF_PROCESSES:
+    for check in OF_PROCESSES:
         found = _safely(check.__name__.removeprefix("check_"), partial(_judge, check, code), boot_file)
         yield from (finding for finding in found if finding.check not in known)
 

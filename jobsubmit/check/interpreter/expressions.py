@@ -11,37 +11,40 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobsubmit.check.interpreter.memory import (
-    ClassValue,
     Container,
     External,
     FunctionValue,
     Memory,
-    Method,
     ModuleValue,
     Record,
     Scope,
     joined,
     plain,
 )
+from jobsubmit.check.interpreter.operators import OBJECTS, Operators
 from jobsubmit.check.interpreter.process import Process
-from jobsubmit.check.interpreter.signals import OutOfTimeError, Raised
+from jobsubmit.check.interpreter.signals import OutOfTimeError
 from jobsubmit.check.interpreter.trace import Trace
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
-from jobsubmit.check.program.module import Function, Module
-from jobsubmit.check.program.operations import COMPARE, UNKNOWN, Several, has_gaps, lifted, operated
+from jobsubmit.check.program.module import Function
+from jobsubmit.check.program.operations import UNKNOWN, Several, has_gaps, lifted
 from jobsubmit.check.program.program import Program
 
 _MOST_SEEN = 12  # entries of a container that is remembered as the value of an expression
 _LONGEST_COMPREHENSION = 64
-_OBJECTS = (Record, FunctionValue, ClassValue, ModuleValue, Method, External, Container)
 
 
-class Expressions:
+class Expressions(Operators):
     """Evaluate expressions; what calls and attributes are is defined in the classes below."""
 
     def __init__(
-        self, program: Program, facts: Facts, most_steps: int, given: Mapping[str, Any], composed: Composed | None = None
+        self,
+        program: Program,
+        facts: Facts,
+        most_steps: int,
+        given: Mapping[str, Any],
+        composed: Composed | None = None,
     ) -> None:
         self.program, self.facts = program, facts
         self.memory, self.trace = Memory(), Trace()
@@ -95,42 +98,6 @@ class Expressions:
     def truth(self, node: ast.expr, scope: Scope) -> bool | None:
         """Return whether a condition holds; None if that is not known."""
         return self.truth_of(self.value(node, scope))
-
-    def truth_of(self, value: Any) -> bool | None:
-        """Return whether a value counts as true; None if that is not known."""
-        if value is UNKNOWN:
-            return None
-        if isinstance(value, Several):
-            found = {bool(one) for one in value.values}
-            return found.pop() if len(found) == 1 else None
-        if isinstance(value, Container):
-            return bool(value.content) or (None if value.is_open else False)
-        if isinstance(value, Record):
-            if value.entries is not None:
-                return self.truth_of(value.entries)
-            is_counted = isinstance(value.kind, ClassValue) and (
-                value.kind.find("__len__") is not None or value.kind.find("__bool__") is not None
-            )
-            return None if is_counted or isinstance(value.kind, External) else True
-        return True if isinstance(value, _OBJECTS) else bool(value)
-
-    def either_value(self, values: Iterable[Any]) -> Any:
-        """Return the value that is one of several: UNKNOWN unless they are the same."""
-        found = list(values)
-        result = found[0]
-        for other in found[1:]:
-            result = joined(result, other)
-        return result
-
-    def items(self, value: Any) -> list[Any] | None:
-        """Return what a loop goes through; None if that is not known."""
-        if isinstance(value, Record) and value.entries is not None:
-            value = value.entries
-        if isinstance(value, Container):
-            return None if value.is_open else list(value.content)
-        if type(value) in (tuple, str, range):
-            return list(value)
-        return None
 
     def set_name(self, name: str, value: Any, scope: Scope) -> None:
         """Set a variable of a scope, or the one that it declares global."""
@@ -214,38 +181,13 @@ class Expressions:
                 else:
                     held.is_open = True
 
-    def operate(self, op: ast.operator, left: Any, right: Any, *, in_place: bool = False) -> Any:
-        """Return the value of `left op right`; a list is extended where it is."""
-        if isinstance(left, PurePosixPath) and isinstance(op, ast.Div) and isinstance(right, (str, PurePosixPath)):
-            return left / right
-        if isinstance(left, Container) and isinstance(op, ast.Add) and isinstance(left.content, list):
-            added = self.items(right)
-            if in_place:
-                self.memory.touch(left)
-                left.content += added or []
-                left.is_open = left.is_open or added is None
-                return left
-            return Container([*left.content, *(added or [])], is_open=left.is_open or added is None)
-        if isinstance(left, Container) and isinstance(op, ast.BitOr) and isinstance(right, Container):
-            if isinstance(left.content, dict) and isinstance(right.content, dict):
-                return Container({**left.content, **right.content}, is_open=left.is_open or right.is_open)
-        if type(left) is tuple and type(right) is tuple and isinstance(op, ast.Add):
-            return left + right
-        if isinstance(left, _OBJECTS) or (isinstance(right, _OBJECTS) and not isinstance(left, str)):
-            left, right = plain(left), plain(right)
-        if type(right) is tuple:
-            right = list(right)
-        if isinstance(left, list) or type(left) is tuple:
-            return UNKNOWN
-        return operated(op, left, right)
-
     def _seen(self, value: Any) -> Any:
         """Return what is remembered of a value: containers only if they are small, for they change."""
         if isinstance(value, Container) or type(value) is tuple:
             size = len(value.content if isinstance(value, Container) else value)
             known = plain(value) if size <= _MOST_SEEN else UNKNOWN
             return UNKNOWN if isinstance(known, list) and has_gaps(known) else known
-        return UNKNOWN if isinstance(value, (*_OBJECTS, slice, range)) or not _is_plain(value) else value
+        return UNKNOWN if isinstance(value, (*OBJECTS, slice, range)) or not _is_plain(value) else value
 
     def _name(self, node: ast.Name, scope: Scope) -> Any:
         return self.name(node.id, scope)
@@ -256,18 +198,13 @@ class Expressions:
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Any:
         owner = self.value(node.value, scope)
         if isinstance(node.slice, ast.Slice):
-            bounds = [None if one is None else self.value(one, scope) for one in
-                      (node.slice.lower, node.slice.upper, node.slice.step)]
+            bounds = [
+                None if one is None else self.value(one, scope)
+                for one in (node.slice.lower, node.slice.upper, node.slice.step)
+            ]
             is_known = all(one is None or type(one) is int for one in bounds)
             return self.part(owner, slice(*bounds)) if is_known else UNKNOWN
         return self.item(owner, self.value(node.slice, scope))
-
-    def part(self, owner: Any, bounds: slice) -> Any:
-        if type(owner) in (str, tuple):
-            return owner[bounds]
-        if isinstance(owner, Container) and isinstance(owner.content, list) and not owner.is_open:
-            return Container(owner.content[bounds])
-        return UNKNOWN
 
     def _dict(self, node: ast.Dict, scope: Scope) -> Any:
         made = Container({})
@@ -278,24 +215,6 @@ class Expressions:
             else:
                 self.set_item(made, self.value(key, scope), held)
         return made
-
-    def update(self, target: Container, added: Any) -> None:
-        """Add the entries of another mapping, or of pairs."""
-        if isinstance(added, Record) and added.entries is not None:
-            added = added.entries
-        self.memory.touch(target)
-        if isinstance(added, Container) and isinstance(added.content, dict):
-            target.content.update(added.content)
-            target.is_open = target.is_open or added.is_open
-            return
-        pairs = self.items(added)
-        if pairs is None or not all(isinstance(one, tuple) and len(one) == 2 for one in pairs):  # noqa: PLR2004
-            target.is_open = True
-            if isinstance(target.content, dict):
-                target.content.update(dict.fromkeys(target.content, UNKNOWN))
-            return
-        for key, value in pairs:
-            self.set_item(target, key, value)
 
     def _sequence(self, node: ast.List | ast.Tuple | ast.Set, scope: Scope) -> Any:
         found: list[Any] = []
@@ -318,7 +237,7 @@ class Expressions:
                 return lifted(lambda one: not one, value)
             known = self.truth_of(value)
             return UNKNOWN if known is None else not known
-        if value is UNKNOWN or isinstance(value, _OBJECTS):
+        if value is UNKNOWN or isinstance(value, OBJECTS):
             return UNKNOWN
         operation = {ast.USub: lambda one: -one, ast.UAdd: lambda one: +one, ast.Invert: lambda one: ~one}
         return lifted(operation[type(node.op)], value)
@@ -349,72 +268,6 @@ class Expressions:
         truths = [self.truth_of(one) for one in results]
         return False if False in truths else UNKNOWN if None in truths else True
 
-    def compare(self, op: ast.cmpop, left: Any, right: Any) -> Any:
-        """Return the value of a comparison."""
-        if isinstance(op, (ast.In, ast.NotIn)):
-            found = self.contains(right, left)
-            return found if found is UNKNOWN or isinstance(op, ast.In) else (
-                lifted(lambda one: not one, found) if isinstance(found, Several) else not found
-            )
-        if isinstance(op, (ast.Is, ast.IsNot)):
-            if left is UNKNOWN or right is UNKNOWN or _may_be_none(left) or _may_be_none(right):
-                return UNKNOWN
-            if left is None or right is None or isinstance(left, bool) or isinstance(right, bool):
-                return (left is right) is isinstance(op, ast.Is)
-            same = left is right or (isinstance(left, External) and left == right)
-            return same is isinstance(op, ast.Is) if isinstance(left, _OBJECTS) else UNKNOWN
-        if left is UNKNOWN or right is UNKNOWN:
-            return UNKNOWN
-        if isinstance(op, (ast.Eq, ast.NotEq)) and (isinstance(left, _OBJECTS) or isinstance(right, _OBJECTS)):
-            return self._equal(left, right, is_same=isinstance(op, ast.Eq))
-        one, other = plain(left), plain(right)
-        return UNKNOWN if one is UNKNOWN or other is UNKNOWN else lifted(COMPARE[type(op)], one, other)
-
-    def _equal(self, left: Any, right: Any, *, is_same: bool) -> Any:
-        if left is right:
-            return is_same
-        one, other = plain(left), plain(right)
-        if one is UNKNOWN or other is UNKNOWN or "UNKNOWN" in f"{one}{other}":
-            if left is None or right is None:
-                return not is_same
-            return UNKNOWN
-        return (one == other) is is_same
-
-    def contains(self, owner: Any, item: Any) -> Any:
-        """Return whether a container has an item."""
-        if isinstance(owner, Record) and owner.entries is not None:
-            owner = owner.entries
-        if owner == External("os.environ"):
-            return self._is_set(item)
-        if item is UNKNOWN or owner is UNKNOWN:
-            return UNKNOWN
-        if isinstance(owner, str):
-            return lifted(lambda one: one in owner, item) if isinstance(item, (str, Several)) else UNKNOWN
-        if isinstance(owner, Record) and owner.kind == External("argparse.Namespace"):
-            return item in owner.content or (UNKNOWN if owner.is_open else False)
-        content = owner.content if isinstance(owner, Container) else owner
-        if isinstance(content, dict) and not isinstance(item, (Container, Record)):
-            return item in content or (UNKNOWN if owner.is_open else False)
-        if not isinstance(content, (list, tuple, set, range)):
-            return UNKNOWN
-        held = [plain(one) for one in content]
-        wanted = plain(item)
-        if isinstance(wanted, Several):
-            is_known = UNKNOWN not in held and not (isinstance(owner, Container) and owner.is_open)
-            return lifted(lambda one: one in held, wanted) if is_known else UNKNOWN
-        if wanted is UNKNOWN:
-            return True if any(one is item for one in content) else UNKNOWN
-        if any(type(one) is type(wanted) and one == wanted for one in held):
-            return True
-        is_open = isinstance(owner, Container) and owner.is_open
-        return UNKNOWN if is_open or any(one is UNKNOWN for one in held) else wanted in held
-
-    def _is_set(self, name: Any) -> Any:
-        """Return whether a variable of the environment is set."""
-        if name in self.environment.content:
-            return True
-        return False if name in self.facts.environment else UNKNOWN
-
     def _if_else(self, node: ast.IfExp, scope: Scope) -> Any:
         known = self.truth(node.test, scope)
         if known is not None:
@@ -423,14 +276,14 @@ class Expressions:
 
     def _joined_text(self, node: ast.JoinedStr, scope: Scope) -> Any:
         parts = [self.value(one, scope) for one in node.values]
-        if any(one is UNKNOWN or isinstance(one, _OBJECTS) for one in parts):
+        if any(one is UNKNOWN or isinstance(one, OBJECTS) for one in parts):
             return UNKNOWN
         return lifted(lambda *each: "".join(map(str, each)), *parts)
 
     def _formatted(self, node: ast.FormattedValue, scope: Scope) -> Any:
         value = self.value(node.value, scope)
         spec = "" if node.format_spec is None else self.value(node.format_spec, scope)
-        if value is UNKNOWN or spec is UNKNOWN or isinstance(value, _OBJECTS):
+        if value is UNKNOWN or spec is UNKNOWN or isinstance(value, OBJECTS):
             return UNKNOWN
         if type(value) is tuple:
             return UNKNOWN
@@ -452,9 +305,7 @@ class Expressions:
             self.value(node.value, scope)
         return UNKNOWN
 
-    def _comprehension(
-        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope
-    ) -> Any:
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope) -> Any:
         made = Container({} if isinstance(node, ast.DictComp) else [])
         inner = Scope(scope.module, scope, None)
         self._generate(node, 0, inner, made)
@@ -547,12 +398,6 @@ def _above(scope: Scope) -> Iterable[Scope]:
         one = one.above
 
 
-def _may_be_none(value: Any) -> bool:
-    """Return whether a value is what an unknown function has returned: the name of a class begins with a capital."""
-    is_of_library = isinstance(value, Record) and isinstance(value.kind, External)
-    return is_of_library and not value.kind.name.rpartition(".")[2][:1].isupper()
-
-
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str, Several, PurePosixPath, tuple))
 
@@ -573,6 +418,3 @@ def _declared(function: ast.AST, kind: type[ast.Global] | type[ast.Nonlocal]) ->
     statements = getattr(function, "body", ())
     inner = (node for one in statements for node in ast.walk(one)) if isinstance(statements, list) else ()
     return frozenset(itertools.chain.from_iterable(node.names for node in inner if isinstance(node, kind)))
-
-
-__all__ = ["Expressions", "Module", "Raised"]

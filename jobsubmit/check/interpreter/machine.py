@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -22,16 +21,10 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, OutOfTimeError, Raised, Return
-from jobsubmit.check.interpreter.process import Process, some_processes
-from jobsubmit.check.interpreter.trace import Event, Observed
-from jobsubmit.check.program.facts import Facts
-from jobsubmit.check.program.hydra import Composed
 from jobsubmit.check.program.module import FUNCTIONS, Module, origin
 from jobsubmit.check.program.operations import UNKNOWN
-from jobsubmit.check.program.program import Program
 
 _LONGEST_LOOP = 128  # passes that are followed one by one
-_MOST_STEPS = 150_000
 _MOST_PASSES = (5, 3, 2)  # of a loop whose number of passes is not known, of one in it, and of any further inside
 _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save")  # what holds now and then
 _DEEPEST = 40  # calls inside each other
@@ -243,7 +236,9 @@ class Machine(Calls):
                 return BREAK if all(one is BREAK for one, _ in frame.left) else None
         return None if signal is CONTINUE else signal
 
-    def _loop_of_unknown(self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope, begin: Callable[[], None]) -> Any:
+    def _loop_of_unknown(
+        self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope, begin: Callable[[], None]
+    ) -> Any:
         """Follow a loop with an unknown number of passes, until a pass changes nothing that the one before it had."""
 
         def one_pass() -> Any:
@@ -483,48 +478,6 @@ def is_generating(function: ast.AST) -> bool:
         if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
             waiting += ast.iter_child_nodes(node)
     return False
-
-
-def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: Composed | None) -> Observed:
-    """Follow a program; `given` are parsed arguments that differ from what their words say.
-
-    Whatever goes wrong, what was seen until then is returned.
-    """
-    machine = Machine(program, facts, _MOST_STEPS, given, composed)
-    machine.run()
-    return machine.trace.finished(machine.steps, is_whole=machine.ended_by in ("", "Ended"))
-
-
-@dataclass(frozen=True)
-class Followed:
-    """A process that was followed: its calls of libraries by the calls that lead to them, and what conditions were.
-
-    `is_whole` unless it was not followed to its end; it `is_nested` if a launcher starts it, and it starts others.
-    """
-
-    process: Process
-    events: Mapping[tuple[ast.Call, ...], Event]
-    values: Mapping[ast.AST, Any]
-    is_whole: bool
-    is_nested: bool = False
-
-
-def follow_processes(
-    program: Program, facts: Facts, given: Mapping[str, Any], composed: Composed | None
-) -> list[Followed]:
-    """Follow some processes of a job one by one; none if it is not known how many a node has."""
-    found: list[Followed] = []
-    for process in some_processes(facts.nodes, facts.nproc) if facts.nproc else ():
-        own = {name: str(process.local_rank) for name in given}
-        machine = Machine(program, process.facts(facts), _MOST_STEPS, own, composed)
-        machine.process = process
-        machine.run()
-        if not machine.exists:
-            continue
-        is_nested = facts.has_launcher and machine.started > 0
-        is_whole = machine.ended_by == ""
-        found.append(Followed(process, machine.trace.events, machine.trace.values, is_whole, is_nested))
-    return found
 
 
 @lru_cache(maxsize=10_000)

@@ -1,4 +1,4 @@
-"""What a program holds while it is followed: objects, containers and variables, and how their changes are taken back."""
+"""What a program holds while it is followed: objects, containers, variables; and how changes are taken back."""
 
 from __future__ import annotations
 
@@ -133,6 +133,15 @@ class Partial:
     keywords: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Super:
+    """What `super()` is in a method of a class, called of an object."""
+
+    __slots__ = ("instance", "owner")
+
+    def __init__(self, owner: ClassValue, instance: Any) -> None:
+        self.owner, self.instance = owner, instance
+
+
 Heap: TypeAlias = Scope | Container | Record
 
 
@@ -157,9 +166,7 @@ class Memory:
         finally:
             level = self._levels.pop()
             self._starts.pop()
-            changes = {
-                key: (one, _copied(one.content), one.is_open) for key, (one, _, _) in level.items()
-            }
+            changes = {key: (one, _copied(one.content), one.is_open) for key, (one, _, _) in level.items()}
             for one, before, was_open in level.values():
                 _put(one, before, is_open=was_open)
         return result, changes
@@ -263,7 +270,7 @@ def boxed(value: Any, *, by_attribute: bool = False) -> Any:
     return value
 
 
-GROUP = "ranks of a group"  # a field of what new_group returns
+GROUP = "[ranks]"  # a field of what new_group returns
 MORE = "**"  # among keywords: there may be others
 NAMESPACE, DEVICE = External("argparse.Namespace"), External("torch.device")
 _OWN = (External, FunctionValue, ClassValue, ModuleValue, Method, Partial, Record, Scope)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.check.interpreter.files import read_file
 from jobsubmit.check.interpreter.memory import Container, boxed, plain
 from jobsubmit.check.interpreter.signals import Raised
+from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.operations import UNKNOWN, Several, lifted
 
 if TYPE_CHECKING:
@@ -119,16 +121,12 @@ def merge(run: Calls, target: Container, added: Container) -> None:
 
 
 def _merge_from_file(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]) -> None:
-    from jobsubmit.check.interpreter.library import read_file
-
     read = read_file(run, args[0], "yaml")
     is_based = isinstance(read, Container) and any(key in read.content for key in ("_BASE_", "_base_", "BASE"))
     _merge(run, owner, [UNKNOWN if is_based else read], {})
 
 
 def _merge_from_list(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]) -> None:
-    from jobsubmit.check.program.configuration import parse_text
-
     items = run.items(args[0])
     if items is None or len(items) % 2:
         _merge(run, owner, [UNKNOWN], {})
@@ -206,6 +204,11 @@ def _itself(run: Calls, owner: Container, args: list[Any], keywords: dict[str, A
     return owner
 
 
+def _clear(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]) -> None:
+    run.memory.touch(owner)
+    owner.content.clear()
+
+
 _OF_MAPPING: Mapping[str, _Known] = {
     "get": _get,
     "pop": _pop,
@@ -230,7 +233,7 @@ _OF_MAPPING: Mapping[str, _Known] = {
     "__setitem__": lambda run, owner, args, keywords: run.set_item(owner, args[0], args[1]),
     "__setattr__": lambda run, owner, args, keywords: run.set_item(owner, args[0], args[1]),
     "__contains__": lambda run, owner, args, keywords: run.contains(owner, args[0]),
-    "clear": lambda run, owner, args, keywords: (run.memory.touch(owner), owner.content.clear(), None)[2],
+    "clear": _clear,
 }
 _OF_LIST: Mapping[str, _Known] = {
     "append": _append,

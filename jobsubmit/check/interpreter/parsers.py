@@ -45,7 +45,13 @@ def _evaluated(text: str) -> Any:
         return UNKNOWN
 
 
-_CONVERTERS: Mapping[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str, "bool": bool, "eval": _evaluated}
+_CONVERTERS: Mapping[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": bool,
+    "eval": _evaluated,
+}
 
 
 class _RefusedError(Exception):
@@ -83,7 +89,7 @@ def _wrapped(kind: str, held: Any, parser: Record) -> Record:
 
 
 def _group(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Record:
-    owner = args[0]
+    owner: Record = args[0]
     if "parser" in owner.content:
         return owner  # a group in a group is the same to argparse
     held = _held(owner)
@@ -201,7 +207,7 @@ def _parse_known(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
 
 
 def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest: bool) -> tuple[Any, Any]:
-    """Return the namespace that the words make, and those that are left; of words that are refused, nothing is known."""
+    """Return the namespace that the words make, and those that are left; if they are refused, nothing is known."""
     owner = args[0]
     held = _held(owner)
     given = args[1] if len(args) > 1 else keywords.get("args")
@@ -231,7 +237,7 @@ def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest
         if name not in made.content or into is None:
             made.content[name] = held_value
     for name, value in run.given.items():
-        action = held._option_string_actions.get(name)  # noqa: SLF001 - argparse has no other way to ask
+        action = held._option_string_actions.get(name)
         if action is not None and action.dest in made.content:
             made.content[action.dest] = lifted(int, value) if action.type is int else value
     return made, Container(rest)

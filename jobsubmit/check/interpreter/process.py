@@ -21,7 +21,22 @@ COLLECTIVES = frozenset(
 )
 NOTED = COLLECTIVES | {
     *("init_process_group", "init_device_mesh", "DistributedDataParallel", "FullyShardedDataParallel"),
-    *("destroy_process_group", "set_device", "DistributedSampler", "save", "DataLoader", "spawn", "start_processes", "set_epoch", "Process", "fully_shard", "from_pretrained", "shard", "islice", "split_dataset_by_node"),
+    *(
+        "destroy_process_group",
+        "set_device",
+        "DistributedSampler",
+        "save",
+        "DataLoader",
+        "spawn",
+        "start_processes",
+        "set_epoch",
+        "Process",
+        "fully_shard",
+        "from_pretrained",
+        "shard",
+        "islice",
+        "split_dataset_by_node",
+    ),
 }
 
 NOTED_BY_ARGUMENT = frozenset(["download", "device_map"])
@@ -43,15 +58,18 @@ class Process:
 
     def facts(self, facts: Facts) -> Facts:
         """Return what this process gets from the job."""
-        numbers = {
-            **dict.fromkeys((contract.RANK, contract.ROLE_RANK), self.rank),
-            contract.LOCAL_RANK: self.local_rank,
-            **dict.fromkeys((contract.NODE_INDEX, contract.NODE_RANK, contract.GROUP_RANK), self.node),
+        numbers: dict[str, int] = {
+            **dict.fromkeys(map(str, (contract.RANK, contract.ROLE_RANK)), self.rank),
+            str(contract.LOCAL_RANK): self.local_rank,
+            **dict.fromkeys(map(str, (contract.NODE_INDEX, contract.NODE_RANK, contract.GROUP_RANK)), self.node),
         }
-        own = {name: str(number) for name, number in numbers.items() if facts.environment.get(name) is not None}
+        environment: dict[str, Any] = {**facts.environment, **self._of_scheduler(facts)}
+        for name, number in numbers.items():
+            if environment.get(name) is not None:
+                environment[name] = str(number)
         return replace(
             facts,
-            environment={**facts.environment, **self._of_scheduler(facts), **own},
+            environment=environment,
             argv=tuple(self._words(facts)),
             rank=self.rank if facts.has_launcher else UNKNOWN,
         )

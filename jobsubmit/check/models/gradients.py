@@ -58,8 +58,9 @@ def check_gradients(code: Code) -> Iterator[Finding]:
         yield from _unequal_start(code, call, module)
     op = argument(call, "op", 1)
     is_sum = op is None or ast.unparse(op).endswith("SUM")
-    is_average = not is_sum or _divides(code, call, module)
-    if is_average and not wrapped and not code.has_framework and len(reduced) == 1:
+    is_divided = not is_sum or _divides_gradients(code, call, module)
+    is_average = is_divided or _divides_losses(code)
+    if is_divided and not wrapped and not code.has_framework and len(reduced) == 1:
         yield from _divided_again(code, wrapped, f"the all_reduce() at {module.where(call)}")
     if not is_average:
         yield Finding(
@@ -278,8 +279,8 @@ def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
     return False
 
 
-def _divides(code: Code, call: ast.Call, module: Module) -> bool:
-    """Return whether gradients may be divided: beside the call, or gradients, losses or step sizes anywhere."""
+def _divides_gradients(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether gradients may be divided: beside the call, or anywhere by their name."""
     scope = module.function_of(call) or module.tree
     tensor = argument(call, "tensor", 0)
     names = _names_in(tensor) if tensor is not None else set()
@@ -287,11 +288,20 @@ def _divides(code: Code, call: ast.Call, module: Module) -> bool:
         text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
         if text and ("grad" in text.lower() or _IS_SIZE.search(_divisor(node).lower()) or names & _names_in(node)):
             return True
-    for home, node in code.program.of(ast.AugAssign, ast.BinOp, ast.Call):
-        text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
+    return any("grad" in text for _, _, text in _divisions(code))
+
+
+def _divisions(code: Code) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the divisions of a program, with their words."""
+    for module, node in code.program.of(ast.AugAssign, ast.BinOp, ast.Call):
+        if _is_division(node):
+            yield module, node, _NO_GRADIENT.sub("", ast.unparse(node))
+
+
+def _divides_losses(code: Code) -> bool:
+    """Return whether losses or step sizes are divided by the number of processes anywhere."""
+    for home, node, text in _divisions(code):
         is_by_size = _IS_SIZE.search(text) is not None
-        if "grad" in text:
-            return True
         is_of_training = is_by_size and not re.search(r"log(?!p)|item\(|meter|print", text)
         is_returned = is_of_training and any(isinstance(above, ast.Return) for above in home.above(node))
         around = home.function_of(node) if is_returned else None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.calls import CollectiveFinder
 from jobsubmit.check.collectives.leaving import is_in_common_loop
-from jobsubmit.check.interpreter.machine import Followed
+from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.trace import Event
+from jobsubmit.check.processes.pairs import whole
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
@@ -22,7 +23,7 @@ _OF_TORCH = ("torch.distributed.", "accelerate.Accelerator.", "torch.nn.parallel
 def check_meeting(code: Code) -> Iterator[Finding]:
     """Yield a warning for the first collective that only some of the followed processes come to."""
     for one, other in itertools.permutations(whole(code.followed), 2):
-        events = [event for event in _alone(one, other) if not _are_different(code, event)]
+        events = _alone(one, other)
         if events:
             event = min(events, key=lambda found: len(found.path))
             others = [each for each in code.followed if each is not one]
@@ -33,20 +34,16 @@ def check_meeting(code: Code) -> Iterator[Finding]:
                 "warning",
                 "rank-0-collective",
                 module.where(where),
-                f"only {'rank 0 reaches' if is_first else 'some ranks reach'} this {event.last}(), which waits for all "
-                "ranks: the job would hang",
+                f"only rank 0 reaches this {event.last}(), which waits for all ranks: the job would hang"
+                if is_first
+                else f"only some ranks reach this {event.last}(), which waits for all ranks: the job would hang",
                 "move it out of the branch",
             )
             return
 
 
-def whole(followed: Sequence[Followed]) -> list[Followed]:
-    """Return the processes that were followed to their ends, if all of them were."""
-    return list(followed) if all(one.is_whole for one in followed) else []
-
-
 def _alone(one: Followed, other: Followed) -> list[Event]:
-    """Return the collectives of all processes that only the first of two comes to; not those that make up for others."""
+    """Return the collectives of all processes that only the first of two comes to, unless others make up for them."""
     own = [event for path, event in one.events.items() if path not in other.events and _is_of_all(event)]
     met = {event.last for path, event in other.events.items() if path not in one.events and _is_of_all(event)}
     return [event for event in own if event.last not in met]
@@ -62,15 +59,6 @@ def _first_apart(event: Event, other: Followed) -> ast.Call:
     return next((call for call in event.path if call not in other.values), event.call)
 
 
-def _are_different(code: Code, event: Event) -> bool:
-    """Return whether different programs lead there: what a process is started for may differ."""
-    del code
-    return len(event.path) > _LONGEST_PATH
-
-
-_LONGEST_PATH = 25
-
-
 def check_leaving_alone(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loop that trains and that one process may leave, but never another one."""
     finder = CollectiveFinder(code)
@@ -79,12 +67,13 @@ def check_leaving_alone(code: Code) -> Iterator[Finding]:
             stays = isinstance(node, ast.While)
             may_leave = one.values.get(test, stays) is UNKNOWN
             if may_leave and other.values.get(test) is stays and is_in_common_loop(finder, node, module):
-                who = "rank 0" if one.process.rank == 0 else "one rank"
                 yield Finding(
                     "warning",
                     "left-by-one",
                     module.where(test),
-                    f"only {who} leaves this loop: the others wait for it in the next step, and the job would hang",
+                    "only rank 0 leaves this loop: the others wait for it in the next step, and the job would hang"
+                    if one.process.rank == 0
+                    else "one rank leaves this loop alone: the others wait for it, and the job would hang",
                     "let rank 0 decide for all: broadcast the decision, and leave the loop on every rank",
                 )
                 return

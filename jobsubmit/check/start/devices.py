@@ -61,7 +61,6 @@ def _fixed(code: Code) -> Iterator[Finding]:
             return
 
 
-
 def _is_rank(code: Code, node: ast.expr) -> bool:
     """Return whether an expression is named a rank, or a field that is set to one: `args.gpu = args.local_rank`."""
     set_to = values_of_field(code.program, node.attr) if isinstance(node, ast.Attribute) else ()

@@ -19,7 +19,11 @@ def with_observed(line: CommandLine, observed: Observed) -> CommandLine:
     if not line.gaps or line.kind not in ("argparse", "unknown") or len(observed.parsed) != 1:
         return line
     (parsed,) = observed.parsed
-    is_known = not parsed.is_open and (parsed.is_strict or observed.is_whole) and all(option.is_sure for option in parsed.declared)
+    is_known = (
+        not parsed.is_open
+        and (parsed.is_strict or observed.is_whole)
+        and all(option.is_sure for option in parsed.declared)
+    )
     if not is_known or not parsed.declared:
         return line
     options = tuple(_option(declared) for declared in parsed.declared)

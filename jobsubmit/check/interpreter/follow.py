@@ -1,0 +1,59 @@
+"""Follow a program as all of its processes have it, or as one of them does."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobsubmit.check.interpreter.machine import Machine
+from jobsubmit.check.interpreter.process import Process, some_processes
+from jobsubmit.check.interpreter.trace import Event, Observed
+from jobsubmit.check.program.facts import Facts
+from jobsubmit.check.program.hydra import Composed
+from jobsubmit.check.program.program import Program
+
+_MOST_STEPS = 150_000
+
+
+def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: Composed | None) -> Observed:
+    """Follow a program; `given` are parsed arguments that differ from what their words say.
+
+    Whatever goes wrong, what was seen until then is returned.
+    """
+    machine = Machine(program, facts, _MOST_STEPS, given, composed)
+    machine.run()
+    return machine.trace.finished(machine.steps, is_whole=machine.ended_by in ("", "Ended"))
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A process that was followed: its calls of libraries by the calls that lead to them, and what conditions were.
+
+    `is_whole` unless it was not followed to its end; it `is_nested` if a launcher starts it, and it starts others.
+    """
+
+    process: Process
+    events: Mapping[tuple[ast.Call, ...], Event]
+    values: Mapping[ast.AST, Any]
+    is_whole: bool
+    is_nested: bool = False
+
+
+def follow_processes(
+    program: Program, facts: Facts, given: Mapping[str, Any], composed: Composed | None
+) -> list[Followed]:
+    """Follow some processes of a job one by one; none if it is not known how many a node has."""
+    found: list[Followed] = []
+    for process in some_processes(facts.nodes, facts.nproc) if facts.nproc else ():
+        own = {name: str(process.local_rank) for name in given}
+        machine = Machine(program, process.facts(facts), _MOST_STEPS, own, composed)
+        machine.process = process
+        machine.run()
+        if not machine.exists:
+            continue
+        is_nested = facts.has_launcher and machine.started > 0
+        is_whole = machine.ended_by == ""
+        found.append(Followed(process, machine.trace.events, machine.trace.values, is_whole, is_nested))
+    return found

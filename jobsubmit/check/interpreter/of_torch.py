@@ -1,0 +1,89 @@
+"""What functions of torch return and do, as far as a job decides it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jobsubmit.check.interpreter.memory import DEVICE, GROUP, External, Record, plain
+from jobsubmit.check.interpreter.process import COLLECTIVES
+from jobsubmit.check.program.operations import UNKNOWN, several
+
+if TYPE_CHECKING:
+    from jobsubmit.check.interpreter.calls import Calls
+
+
+def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, Any]) -> tuple[Any] | None:
+    facts = run.facts
+    if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
+        started = UNKNOWN if facts.has_launcher or not facts.nproc else facts.nproc
+        gpus = started if facts.gpus is None else facts.gpus
+        return (gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0,)
+    if name == "torch.distributed.is_available":
+        return (True,)
+    if name == "torch.distributed.init_process_group":
+        run.has_group = True
+        run.joined_as = keywords.get("rank", args[4] if len(args) > 4 else None)  # noqa: PLR2004
+        return (None,)
+    if name == "torch.distributed.is_initialized":
+        return (True if run.has_group else UNKNOWN,)
+    if name == "torch.distributed.get_rank" and not args and not keywords:
+        return (run.joined_as if type(run.joined_as) is int and run.process is not None else facts.rank,)
+    if name == "torch.distributed.get_world_size" and not args and not keywords:
+        if run.process is not None:
+            return (run.process.world_size,)
+        nproc = facts.nproc if facts.has_launcher else None
+        return (UNKNOWN if nproc is None else facts.nodes * nproc,)
+    if name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
+        function = args[0] if args else keywords.get("fn")
+        given = keywords.get("args", args[1] if len(args) > 1 else ())
+        count = keywords.get("nprocs", args[2] if len(args) > 2 else 1)  # noqa: PLR2004
+        numbers = several(sorted({0, count // 2, count - 1})) if type(count) is int and count > 0 else UNKNOWN
+        items = run.items(given)
+        if run.process is not None:
+            run.started += 1
+            numbers = run.process.local_rank
+            run.exists = run.exists or count is UNKNOWN or (type(count) is int and count > numbers)
+            if type(count) is int and count <= numbers:
+                return (None,)
+        if count == 0:
+            return (None,)
+        run.call(function, [numbers, *(items or [])], {}, is_open=items is None)
+        return (None,)
+    if name == "torch.distributed.new_group":
+        ranks = plain(args[0] if args else keywords.get("ranks"))
+        made = Record(External("torch.distributed.ProcessGroup"), is_open=True)
+        if isinstance(ranks, list) and all(type(rank) is int for rank in ranks):
+            made.content[GROUP] = ranks
+        return (made,)
+    if name.startswith("torch.distributed.") and name.rpartition(".")[2] in COLLECTIVES:
+        run.forget(args)  # they are filled with what other ranks have
+    if name == "torch.distributed.destroy_process_group":
+        run.has_group, run.joined_as = False, None
+        return (None,)
+    if name == "torch.device":
+        return (_device(args, keywords),)
+    return None
+
+
+def _device(args: list[Any], keywords: dict[str, Any]) -> Record:
+    """Return a device, with its type and index as far as they are known."""
+    kind = args[0] if args else keywords.get("type", UNKNOWN)
+    index = args[1] if len(args) > 1 else keywords.get("index")
+    made = Record(DEVICE)
+    if type(kind) is int:
+        kind, index = "cuda", kind
+    if isinstance(kind, str):
+        kind, _, number = kind.partition(":")
+        index = int(number) if number.isdigit() else index
+    made.content.update(type=kind if isinstance(kind, str) else UNKNOWN, index=index)
+    return made
+
+
+def start_process(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Record:
+    """Follow what another process does; of several on a node, the one that is followed is one of them."""
+    target, given = keywords.get("target"), run.items(keywords.get("args", ()))
+    run.started += 1
+    if run.process is None or run.started - 1 == run.process.local_rank:
+        run.exists = True
+        run.call(target, given or [], {}, is_open=given is None)
+    return Record(External("multiprocessing.Process"), is_open=True)

@@ -1,0 +1,90 @@
+"""Functions of Python that read or change the variables around them."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobsubmit.check.interpreter.memory import Container, ModuleValue, Scope, Super
+from jobsubmit.check.program.configuration import OpenFile, read_text
+from jobsubmit.check.program.operations import UNKNOWN
+
+if TYPE_CHECKING:
+    from jobsubmit.check.interpreter.machine import Machine
+
+
+def _super(run: Machine, node: ast.Call, scope: Scope) -> Any:
+    function = next((one for one in _scopes(scope) if one.function is not None and one.function.owner), None)
+    if function is None or function.function is None or function.function.owner is None:
+        return UNKNOWN
+    given = function.function.node.args
+    own = [*given.posonlyargs, *given.args]
+    return Super(function.function.owner, function.names.get(own[0].arg) if own else UNKNOWN)
+
+
+def _globals(run: Machine, node: ast.Call, scope: Scope) -> Any:
+    held = Container({})
+    held.content = run.global_scope(scope).names
+    return held
+
+
+def _locals(run: Machine, node: ast.Call, scope: Scope) -> Any:
+    return Container(dict(scope.names), is_open=True)
+
+
+def _exec(run: Machine, node: ast.Call, scope: Scope) -> Any:
+    """Follow the statements of a text: of a file, as a rule."""
+    held = run.value(node.args[0], scope)
+    text = read_source(run, held)
+    if text is None:
+        run.unknown_calls += 1
+        run.forget([ModuleValue(scope.module, run.global_scope(scope))])
+        return UNKNOWN
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return UNKNOWN
+    run.block(tree.body, run.global_scope(scope))
+    return None
+
+
+def read_source(run: Machine, held: Any) -> str | None:
+    """Return the text that is executed: one that is written down, or that of a file of the code."""
+    if isinstance(held, str):
+        return held
+    if not isinstance(held, OpenFile):
+        return None
+    source = run.program.sources.get(posixpath.normpath(held.path))
+    if source is None:
+        return read_text(run.program, held.path) or None
+    with Path(source).open(errors="replace") as stream:
+        return stream.read(1 << 16)
+
+
+def _eval(run: Machine, node: ast.Call, scope: Scope) -> Any:
+    text = run.value(node.args[0], scope) if node.args else UNKNOWN
+    if not isinstance(text, str):
+        return UNKNOWN
+    try:
+        return run.value(ast.parse(text.strip(), mode="eval").body, scope)
+    except SyntaxError:
+        return UNKNOWN
+
+
+def _scopes(scope: Scope) -> Any:
+    one: Scope | None = scope
+    while one is not None:
+        yield one
+        one = one.above
+
+
+SPECIAL: Mapping[str, Callable[[Any, ast.Call, Scope], Any]] = {
+    "super": _super,
+    "globals": _globals,
+    "locals": _locals,
+    "exec": _exec,
+    "eval": _eval,
+}

@@ -1,0 +1,23 @@
+"""All that a comparison of processes finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.processes.dividing import check_dividing, check_parts_of_nodes
+from jobsubmit.check.processes.gpus import check_gpus_taken, check_spread_models
+from jobsubmit.check.processes.joining import check_groups, check_joining, check_joining_twice
+from jobsubmit.check.processes.loading import check_epochs_set, check_loading, check_sampler_of_all
+from jobsubmit.check.processes.meeting import check_leaving_alone, check_meeting
+from jobsubmit.check.processes.optimizers import check_optimizers_first
+from jobsubmit.check.processes.starting import check_nested, check_pickling
+from jobsubmit.check.processes.writing import check_downloads_beyond, check_writing
+from jobsubmit.common.finding import Finding
+
+OF_PROCESSES: tuple[Callable[[Code], Iterator[Finding]], ...] = (
+    *(check_meeting, check_leaving_alone, check_joining, check_joining_twice, check_groups),
+    *(check_gpus_taken, check_spread_models, check_nested, check_pickling),
+    *(check_dividing, check_parts_of_nodes, check_loading, check_sampler_of_all, check_epochs_set),
+    *(check_writing, check_downloads_beyond, check_optimizers_first),
+)
