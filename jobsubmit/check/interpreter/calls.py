@@ -38,6 +38,7 @@ from jobsubmit.check.program.operations import PATH_METHODS, UNKNOWN, Several
 
 _COMMANDS = ("click.", "typer.", "sacred.")
 _LATER = ("signal.", "atexit.")  # they call what they are given where the program is interrupted
+_OF_FIELDS = frozenset(["types.SimpleNamespace", "argparse.Namespace"])  # they have what they are given by name
 _DEFINED = (FunctionValue, ClassValue, ModuleValue, External)
 _HARMLESS = frozenset(
     [
@@ -197,6 +198,8 @@ class Calls(Attributes):
                 self.update(entries, one)
             entries.content.update(keywords)
             entries.is_open = entries.is_open or is_open
+        elif libraries & _OF_FIELDS:
+            record.content.update(keywords)
         elif self._is_record(kind):
             self._fill(record, kind, args, keywords, is_open=is_open)
         else:

@@ -1,0 +1,183 @@
+"""What is seen while a program is followed: `show(…)` asks for a value, on two nodes with eight processes each."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import with_files
+
+from jobsubmit.bundle.scanner import scan
+from jobsubmit.check.interpreter.follow import follow_processes, observe
+from jobsubmit.check.program.facts import Facts
+from jobsubmit.check.program.operations import UNKNOWN, Several
+from jobsubmit.check.program.program import Program
+from jobsubmit.check.program.reading import load_program
+
+RANKS = Several((0, 8, 15))
+ENVIRONMENT = {
+    "RANK": Several(("0", "8", "15")),
+    "LOCAL_RANK": Several(("0", "4", "7")),
+    "WORLD_SIZE": "16",
+    "NO": None,
+}
+
+
+def program_of(folder: Path, text: str, files: dict[str, str] | None = None) -> Program:
+    with_files(folder, {"train.py": f"import os\n{text}", **(files or {})})
+    program = load_program(scan(folder), "train.py")
+    assert program is not None
+    return program
+
+
+def facts_of(*words: str) -> Facts:
+    return Facts("torchrun", 2, 8, 8, ENVIRONMENT, words, RANKS)
+
+
+def asked(program: Program) -> list[ast.expr]:
+    calls = [call for _, call in program.of(ast.Call) if ast.unparse(call.func) == "show"]
+    return [call.args[0] for call in sorted(calls, key=lambda one: one.lineno)]
+
+
+def shown(folder: Path, text: str, *words: str, files: dict[str, str] | None = None) -> list[Any]:
+    program = program_of(folder, text, files)
+    seen = observe(program, facts_of(*words), {}, None)
+    return [seen.values.get(node, UNKNOWN) for node in asked(program)]
+
+
+LOADER = """
+import yaml
+class Config:
+    def __init__(self, values):
+        for key, value in values.items():
+            setattr(self, key, Config(value) if isinstance(value, dict) else value)
+def merge(own, other):
+    for key, value in other.items():
+        if isinstance(value, dict) and key in own:
+            merge(own[key], value)
+        else:
+            own[key] = value
+    return own
+def load(path):
+    with open(path) as stream:
+        own = yaml.safe_load(stream)
+    return merge(load(own.pop("base")), own) if "base" in own else own
+cfg = Config(load("own.yaml"))
+show(cfg.train.batch)
+show(cfg.train.lr)
+show(cfg.name)
+"""
+REGISTRY = """
+import importlib
+import registry
+for file in sorted(os.listdir("nets")):
+    if file.endswith(".py") and not file.startswith("_"):
+        importlib.import_module(f"nets.{file[:-3]}")
+net = registry.build("wide", width=4)
+show(net.width)
+show("none" in registry.NETS)
+"""
+OPTIONS = """
+import argparse
+OPTIONS = {"train": {"--lr": dict(type=float, default=0.1), "--steps": dict(type=int, default=5)}}
+parser = argparse.ArgumentParser()
+for group in OPTIONS.values():
+    for name, settings in group.items():
+        parser.add_argument(name, **settings)
+parser.set_defaults(steps=7)
+args, rest = parser.parse_known_args()
+show(args.lr)
+show(args.steps)
+show(rest)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "files", "expected"),
+    [
+        (
+            LOADER,
+            [],
+            {"own.yaml": "base: base.yaml\ntrain: {lr: 0.5}\n", "base.yaml": "train: {batch: 8, lr: 1}\nname: first\n"},
+            [8, 0.5, "first"],
+        ),
+        (
+            REGISTRY,
+            [],
+            {
+                "registry.py": "NETS = {}\ndef register(net):\n    NETS[net.__name__.lower()] = net\n    return net\n"
+                "def build(name, **settings):\n    return NETS[name](**settings)\n",
+                "nets/__init__.py": "",
+                "nets/wide.py": "from registry import register\n@register\nclass Wide:\n"
+                "    def __init__(self, width):\n        self.width = width * 2\n",
+            },
+            [8, False],
+        ),
+        (OPTIONS, ["--lr=3", "--other=1"], {}, [3.0, 7, ["--other=1"]]),
+        (
+            "a = [1, 2]\na.append(3)\na += [4]\nfirst, *more = a\nshow(sum(a))\nshow(more)",
+            [],
+            {},
+            [10, [2, 3, 4]],
+        ),
+        ("a = 1\nif input():\n    a = 2\nshow(a)\nb = 1\nif input():\n    b = 1\nshow(b)", [], {}, [UNKNOWN, 1]),
+        ("def f():\n    if input():\n        return 3\n    return 3\nshow(f())", [], {}, [3]),
+        (
+            "n = 0\nfor x in input():\n    n += 1\nshow(n)\nm = 5\nfor x in input():\n    m = 5\nshow(m)",
+            [],
+            {},
+            [UNKNOWN, 5],
+        ),
+        ("try:\n    a = int(os.environ['NO'])\nexcept KeyError:\n    a = -1\nshow(a)", [], {}, [-1]),
+        ("a = {'b': 1}\nchange(a)\nshow(a['b'])\nprint(a)\nc = {'b': 2}\nprint(c)\nshow(c['b'])", [], {}, [UNKNOWN, 2]),
+        (
+            "class A:\n    n = 1\n    def __getattr__(self, name):\n        return len(name)\nshow(A().n)\nshow(A().four)",
+            [],
+            {},
+            [1, 4],
+        ),
+        (
+            "import functools\nf = functools.partial(max, 3)\nshow(f(2))\nshow((lambda x, y=2: x * y)(4))",
+            [],
+            {},
+            [3, 8],
+        ),
+        ("show(eval('1 + 2'))\nexec('a = 4')\nshow(a)", [], {}, [3, 4]),
+        ("from pathlib import Path\nshow(str(Path(__file__).resolve().parents[1] / 'x'))", [], {}, ["../x"]),
+        (
+            "import numpy as np\na = []\nfor _ in range(3):\n    a.extend(np.random.choice([1, 2], 2))\nshow(len(a))",
+            [],
+            {},
+            [6],
+        ),
+        ("show(int(os.environ['RANK']) // 8)\nshow(os.environ.get('NO', 'x'))", [], {}, [Several((0, 1)), "x"]),
+    ],
+)
+def test_a_program_is_followed(
+    text: str, words: list[str], files: dict[str, str], expected: list[Any], tmp_path: Path
+) -> None:
+    assert shown(tmp_path, text, *words, files=files) == expected
+
+
+def test_what_runs_long_is_given_up_and_nothing_wrong_is_left(tmp_path: Path) -> None:
+    text = "n = 0\nwhile n < 10 ** 9:\n    show(n)\n    n += 1\nwhile True:\n    pass\n"
+    assert shown(tmp_path, f"show(1 + 1)\n{text}") == [2, UNKNOWN]
+    deep = "def f(n):\n    return f(n + 1) + f(n + 2)\nshow(f(0))\n"
+    assert shown(tmp_path, deep) == [UNKNOWN]
+
+
+def test_nothing_of_the_program_is_executed(tmp_path: Path) -> None:
+    place = tmp_path / "made"
+    text = f"open({str(place)!r}, 'w').write('x')\nos.makedirs({str(place)!r})\neval('print(1)')\nshow(1 + 1)\n"
+    assert shown(tmp_path, text) == [2]
+    assert not place.exists()
+
+
+def test_each_process_is_followed_with_its_own_numbers(tmp_path: Path) -> None:
+    program = program_of(tmp_path, "rank = int(os.environ['RANK'])\nshow(rank)\nshow('a' if rank == 0 else 'b')\n")
+    followed = follow_processes(program, facts_of(), {}, None)
+    values = [[one.values[node] for node in asked(program)] for one in followed]
+    assert [(one.process.rank, one.process.node) for one in followed] == [(0, 0), (1, 0), (8, 1)]
+    assert values == [[0, "a"], [1, "b"], [8, "b"]]

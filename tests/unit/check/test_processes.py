@@ -1,0 +1,361 @@
+"""What some processes do otherwise than the others: found by following them, in whatever way the code says it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import GPUS, IMPORTED, STARTED, each_mistake, found, with_files
+
+NET = f"""{STARTED}
+net = DDP(nn.Linear(4, 4).cuda())
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+data = TensorDataset(torch.rand(64, 4))
+"""
+# A decorator, a condition with a value of its own, or a callback that only one rank has.
+DECORATED = (
+    STARTED
+    + """
+def chosen(function):
+    def call(*args, **kwargs):
+        return function(*args, **kwargs) if {who} else None
+    return call
+@chosen
+def report(x):
+    dist.all_reduce(x)
+report(torch.ones(1).cuda())
+"""
+)
+CHOSEN = (
+    STARTED
+    + """
+def is_main():
+    return rank == 0
+def evaluate():
+    total = torch.zeros(1).cuda()
+    dist.all_reduce(total)
+    return total.item()
+for epoch in range(3):
+    score = {test} and evaluate()
+"""
+)
+CALLBACKS = (
+    NET
+    + """
+class Target:
+    def on_epoch(self, trainer, loss):
+        trainer.should_stop = loss < 0.1
+class Trainer:
+    def __init__(self, callbacks):
+        self.callbacks, self.should_stop = callbacks, False
+    def fit(self):
+        sampler = DistributedSampler(data)
+        for epoch in range(1000):
+            sampler.set_epoch(epoch)
+            for (x,) in DataLoader(data, sampler=sampler):
+                loss = net(x.cuda()).mean()
+                loss.backward()
+                optimizer.step()
+            dist.all_reduce(loss)
+            for callback in self.callbacks:
+                callback.on_epoch(self, loss.item())
+            if self.should_stop:
+                break
+callbacks = []
+if {who}:
+    callbacks.append(Target())
+Trainer(callbacks).fit()
+"""
+)
+CONFIGURED = (
+    IMPORTED
+    + """
+settings = json.load(open("settings.json"))
+numbers = {{**settings, "rank": {rank}}}
+local = int(os.environ["LOCAL_RANK"])
+class Group:
+    def __init__(self, rank, world_size):
+        dist.init_process_group("nccl", rank=rank, world_size=world_size)
+Group(**{{name: numbers[name] for name in ("rank", "world_size")}})
+"""
+)
+TWICE = (
+    IMPORTED
+    + """
+class Base:
+    def __init__(self):
+        {guard}dist.init_process_group("nccl")
+class Trainer(Base):
+    def __init__(self):
+        super().__init__()
+dist.init_process_group("nccl")
+{between}
+Trainer()
+"""
+)
+GROUPS = (
+    STARTED
+    + """
+node = int(os.environ["GROUP_RANK"])
+each = int(os.environ["LOCAL_WORLD_SIZE"])
+for first in range(0, dist.get_world_size(), each):
+    group = dist.new_group(list(range(first, first + each)))
+    if first == node * each:
+        own = group
+weights = torch.zeros(4).cuda()
+dist.broadcast(weights, src={src}, group=own)
+"""
+)
+DEVICES = (
+    IMPORTED
+    + """
+from types import SimpleNamespace
+class Place(SimpleNamespace):
+    pass
+def place():
+    table = {{"one": 0, "own": int(os.environ["LOCAL_RANK"]), "all": int(os.environ["RANK"])}}
+    return Place(index=table["{key}"])
+dist.init_process_group("nccl")
+torch.cuda.set_device(place().index)
+net = DDP(nn.Linear(4, 4).cuda(), device_ids=[place().index])
+"""
+)
+HIDDEN = (
+    IMPORTED
+    + """
+os.environ.update({{"CUDA_VISIBLE_DEVICES": "{visible}"}})
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+"""
+)
+SLICED = (
+    NET
+    + """
+class Rows(torch.utils.data.IterableDataset):
+    def __init__(self, number, count):
+        self.number, self.count = number, count
+    def __iter__(self):
+        for row in {part}:
+            yield row
+rows = Rows(int(os.environ["{prefix}RANK"]), int(os.environ["{prefix}WORLD_SIZE"]))
+for x in DataLoader(rows):
+    net(x.cuda()).mean().backward()
+"""
+)
+SAMPLED = (
+    NET
+    + """
+settings = {{"seed": {seed}, "num_replicas": dist.get_world_size(), "rank": rank}}
+sampler = DistributedSampler(data, **settings)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for (x,) in DataLoader(data, sampler=sampler):
+        net(x.cuda()).mean().backward()
+"""
+)
+LOADED = (
+    NET
+    + """
+import yaml
+from torch.utils.data import RandomSampler
+SAMPLERS = {{"random": RandomSampler, "divided": DistributedSampler}}
+settings = yaml.safe_load(open("loader.yaml"))
+sampler = SAMPLERS[settings.pop("sampler")](data)
+loader = DataLoader(data, sampler=sampler, **settings)
+for epoch in range(3):
+    {counts}
+    for (x,) in loader:
+        net(x.cuda()).mean().backward()
+"""
+)
+COUNTED = (
+    NET
+    + """
+class Epochs:
+    def on_epoch(self, trainer):
+        trainer.loader.sampler.set_epoch(trainer.epoch)
+class Trainer:
+    def __init__(self):
+        self.epoch, self.callbacks = 0, [Epochs()]
+        self.loader = DataLoader(data, sampler=DistributedSampler(data))
+    def fit(self):
+        for epoch in range(1000):
+            {counts}
+            for callback in self.callbacks:
+                callback.on_epoch(self)
+            for (x,) in self.loader:
+                net(x.cuda()).mean().backward()
+Trainer().fit()
+"""
+)
+STARTS = (
+    IMPORTED
+    + """
+import functools
+def logged(function):
+    {wraps}
+    def call(*args):
+        return function(*args)
+    return call
+@logged
+def work(local, count):
+    torch.cuda.set_device(local)
+    dist.init_process_group("nccl", rank=local, world_size=count)
+if __name__ == "__main__":
+    args = argparse.ArgumentParser()
+    for name in ("--rank", "--world_size", "--init_method"):
+        args.add_argument(name)
+    args.parse_args()
+    mp.spawn(work, args=(2,), nprocs=2)
+"""
+)
+NESTED = (
+    IMPORTED
+    + """
+def work(local, count):
+    dist.init_process_group("nccl", rank=local, world_size=count)
+def {name}(local, count):
+    print(local)
+if __name__ == "__main__":
+    processes = [mp.Process(target=work, args=(number, 2)) for number in range(2)]
+    for process in processes:
+        process.start()
+"""
+)
+DOWNLOADED = (
+    STARTED
+    + """
+import torchvision
+def images(root, fetch):
+    return torchvision.datasets.CIFAR10(root, download=fetch)
+data = images("{root}", {who})
+"""
+)
+SPREAD = (
+    STARTED
+    + """
+from transformers import AutoModelForCausalLM
+settings = json.load(open("model.json"))
+model = AutoModelForCausalLM.from_pretrained("/models/small", **settings)
+"""
+)
+SHARDED = (
+    STARTED
+    + """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+class Base:
+    def __init__(self):
+        self.model = nn.Linear(4, 4).cuda()
+        {early}
+class Trainer(Base):
+    def __init__(self):
+        super().__init__()
+        self.model = FSDP(self.model)
+        {late}
+    def make(self):
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+Trainer()
+"""
+)
+OF_NODES = (
+    STARTED
+    + """
+def by_one(function):
+    def call(*args):
+        if int(os.environ["{prefix}RANK"]) == 0:
+            function(*args)
+    return call
+@by_one
+def keep(state):
+    torch.save(state, "/shared/last.pt")
+keep({{}})
+"""
+)
+EACH: dict[str, Any] = {**GPUS, "resources": {"nodes": 2, "nproc_per_node": 2}}
+ONE: dict[str, Any] = {**GPUS, "resources": {"nodes": 1, "nproc_per_node": 2}}
+
+
+@each_mistake(
+    [
+        ("rank-0-collective", DECORATED.format(who="rank == 0"), DECORATED.format(who="True"), GPUS),
+        ("rank-0-collective", CHOSEN.format(test="is_main()"), CHOSEN.format(test="True"), GPUS),
+        ("left-by-one", CALLBACKS.format(who="rank == 0"), CALLBACKS.format(who="True"), GPUS),
+        ("second-init", TWICE.format(guard="", between=""), TWICE.format(guard="", between=""), GPUS),
+        ("other-roots", GROUPS.format(src="0"), GROUPS.format(src="node * each"), GPUS),
+        ("fixed-device", DEVICES.format(key="one"), DEVICES.format(key="own"), GPUS),
+        ("rank-as-device", DEVICES.format(key="all"), DEVICES.format(key="own"), GPUS),
+        ("hidden-gpus", HIDDEN.format(visible="1"), HIDDEN.format(visible="0,1"), GPUS),
+        (
+            "part-of-node",
+            SLICED.format(part="data[self.number::self.count]", prefix="LOCAL_"),
+            SLICED.format(part="data[self.number::self.count]", prefix=""),
+            GPUS,
+        ),
+        (
+            "part-of-node",
+            SLICED.format(part="(x for i, x in enumerate(data) if i % self.count == self.number)", prefix="LOCAL_"),
+            SLICED.format(part="(x for i, x in enumerate(data) if i % self.count == self.number)", prefix=""),
+            GPUS,
+        ),
+        ("sampler-seed", SAMPLED.format(seed="3 + rank"), SAMPLED.format(seed="3"), GPUS),
+        ("set-epoch", COUNTED.format(counts="pass"), COUNTED.format(counts="self.epoch = epoch"), GPUS),
+        (
+            "staged-by-one",
+            DOWNLOADED.format(root="/tmp/c", who="rank == 0"),
+            DOWNLOADED.format(root="/s", who="0"),
+            GPUS,
+        ),
+        (
+            "optimizer-too-early",
+            SHARDED.format(early="self.make()", late="pass"),
+            SHARDED.format(early="pass", late="self.make()"),
+            GPUS,
+        ),
+        ("saved-by-all", OF_NODES.format(prefix="LOCAL_"), OF_NODES.format(prefix=""), GPUS),
+        ("nested-spawn", NESTED.format(name="other"), NESTED.format(name="work"), ONE),
+    ]
+)
+def test_what_processes_do_otherwise_is_found(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    if check == "second-init":
+        right = TWICE.format(guard="dist.is_initialized() or ", between="")
+        assert check not in found(tmp_path, TWICE.format(guard="", between="dist.destroy_process_group()"), **fields)
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_ranks_of_a_configuration_that_are_the_same_on_all_nodes(tmp_path: Path) -> None:
+    with_files(tmp_path, {"settings.json": '{"world_size": 4, "node_rank": 0}'})
+    same = CONFIGURED.format(rank='settings["node_rank"] * 2 + int(os.environ["LOCAL_RANK"])')
+    assert "same-ranks" in found(tmp_path, same, **EACH)
+    assert found(tmp_path, CONFIGURED.format(rank='int(os.environ["RANK"])'), **EACH) == set()
+    with_files(tmp_path, {"settings.json": '{"world_size": 2}'})
+    assert "fixed-world-size" in found(tmp_path, CONFIGURED.format(rank='int(os.environ["RANK"])'), **EACH)
+
+
+def test_samplers_and_words_for_loaders_in_a_configuration(tmp_path: Path) -> None:
+    counts = "sampler.set_epoch(epoch)"
+    for settings, check in (
+        ("sampler: divided\nbatch_size: 4\nshuffle: true\n", "sampler-and-shuffle"),
+        ("sampler: divided\nbatch_size: 0\n", "empty-batch"),
+    ):
+        with_files(tmp_path, {"loader.yaml": settings})
+        assert check in found(tmp_path, LOADED.format(counts=counts), **GPUS)
+    with_files(tmp_path, {"loader.yaml": "sampler: random\nbatch_size: 4\n"})
+    assert "no-sampler" in found(tmp_path, LOADED.format(counts="pass"), **GPUS)
+    with_files(tmp_path, {"loader.yaml": "sampler: divided\nbatch_size: 4\nshuffle: false\n"})
+    assert found(tmp_path, LOADED.format(counts=counts), **GPUS) == set()
+
+
+def test_a_model_that_a_configuration_spreads_over_all_gpus(tmp_path: Path) -> None:
+    for place, is_found in (('"auto"', True), ("null", False)):
+        with_files(tmp_path, {"model.json": f'{{"device_map": {place}}}'})
+        assert ("spread-over-all" in found(tmp_path, SPREAD, **GPUS)) is is_found
+
+
+@pytest.mark.parametrize(("wraps", "is_found"), [("pass", True), ("@functools.wraps(function)", False)])
+def test_a_decorated_function_for_spawned_processes(wraps: str, *, is_found: bool, tmp_path: Path) -> None:
+    seen = found(tmp_path, STARTS.format(wraps=wraps), mode="spawn", **ONE)
+    assert ("not-picklable" in seen) is is_found
