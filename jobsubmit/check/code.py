@@ -12,6 +12,7 @@ from typing import Any
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.interpreter.follow import Followed, follow_processes, observe
+from jobsubmit.check.interpreter.memory import MORE
 from jobsubmit.check.interpreter.trace import Observed
 from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.argparse.observed import with_observed
@@ -123,6 +124,12 @@ class Code:
     def followed(self) -> list[Followed]:
         """Return some processes of the job, each followed by itself, and what they do; none that start others."""
         return [] if any(one.is_nested for one in self.followed_all) else self.followed_all
+
+    def names_given(self, call: ast.Call) -> frozenset[str] | None:
+        """Return the names of what a compared call gets by name, also in `**settings`; None if not all are known."""
+        events = [event for one in self.followed[:1] for event in one.events.values() if event.call is call]
+        is_known = len(events) == 1 and MORE not in events[0].keywords
+        return frozenset(events[0].keywords) if is_known else None
 
     def is_of_one(self, call: ast.Call) -> bool:
         """Return whether only one of the processes that were followed comes to a call that is compared."""

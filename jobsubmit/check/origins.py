@@ -86,8 +86,15 @@ def _is_broadcast(code: Code, node: ast.AST, module: Module) -> bool:
 
 def _seeds_draws(code: Code) -> bool:
     """Return whether random numbers may be the same on all ranks: what they are seeded with is not drawn itself."""
-    seeds = (words_of(code, call.args[0], home) for home, call in code.calls(*_SEEDS_OF_DRAWS) if call.args)
+    calls = ((home, call) for home, call in code.calls(*_SEEDS_OF_DRAWS) if not _is_of_worker(call, home))
+    seeds = (words_of(code, call.args[0], home) for home, call in calls if call.args)
     return any(_DRAWS.search(words) is None for words in seeds)
+
+
+def _is_of_worker(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is in a function for the worker processes of a loader."""
+    function = module.function_of(call)
+    return function is not None and any("worker" in name for name in parameters(function))
 
 
 def origins(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.AST]]:

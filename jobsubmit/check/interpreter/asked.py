@@ -93,6 +93,8 @@ def has_attribute(run: Calls, owner: Any, name: Any) -> Any:
     """Return whether a value has an attribute."""
     if not isinstance(name, str) or owner is UNKNOWN:
         return UNKNOWN
+    if name in dir(object):
+        return True
     if isinstance(owner, Record):
         if name in owner.content or (owner.entries is not None and name in owner.entries.content):
             return True
@@ -101,6 +103,8 @@ def has_attribute(run: Calls, owner: Any, name: Any) -> Any:
                 return True
             return UNKNOWN if owner.is_open or owner.kind.find("__getattr__") is not None else False
         return UNKNOWN if owner.is_open or owner.kind != NAMESPACE else False
+    if isinstance(owner, Container) and name in dir(type(owner.content)):
+        return True
     if isinstance(owner, Container) and owner.by_attribute:
         return name in owner.content or (UNKNOWN if owner.is_open else False)
     if isinstance(owner, ModuleValue):

@@ -31,6 +31,7 @@ NOTED = COLLECTIVES | {
         "start_processes",
         "set_epoch",
         "Process",
+        "Accelerator",
         "fully_shard",
         "from_pretrained",
         "shard",

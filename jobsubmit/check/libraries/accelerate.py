@@ -263,7 +263,10 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
     if not uses or not (is_given or _reads_own_setting(code)):
         return
     for module, call in code.calls(ACCELERATOR):
-        if not {keyword.arg for keyword in call.keywords} & {*_STEPS, None}:
+        names = {keyword.arg for keyword in call.keywords}
+        if None in names and (given := code.names_given(call)) is not None:
+            names = {*given}
+        if not names & {*_STEPS, None}:
             yield Finding(
                 "warning",
                 "never-accumulated",

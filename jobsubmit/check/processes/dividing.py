@@ -30,7 +30,8 @@ def check_dividing(code: Code) -> Iterator[Finding]:
                     "use the same seed on all ranks",
                 )
                 return
-            is_divided = event.argument("num_replicas", 1) != 1 and not _has_groups(one)
+            count = event.argument("num_replicas", 1)
+            is_divided = count == one.process.world_size or (count != 1 and not _has_groups(one))
             ranks = [found.argument("rank", 2) for found in (event, second)]
             if isinstance(ranks[0], int) and ranks[0] == ranks[1] and is_divided:
                 yield Finding(

@@ -16,9 +16,11 @@ _SETTINGS = ("nargs", "choices", "required", "dest")
 
 def with_observed(line: CommandLine, observed: Observed) -> CommandLine:
     """Return a command line without gaps, if one parser was seen that gets all words, and all of its options."""
-    if not line.gaps or line.kind not in ("argparse", "unknown") or len(observed.parsed) != 1:
+    strict = [one for one in observed.parsed if one.is_strict]
+    parsed = strict[0] if len(strict) == 1 else observed.parsed[0] if len(observed.parsed) == 1 else None
+    is_clear = not line.gaps and (line.is_strict or not strict)
+    if parsed is None or is_clear or line.kind not in ("argparse", "unknown") or line.commands:
         return line
-    (parsed,) = observed.parsed
     is_known = (
         not parsed.is_open
         and (parsed.is_strict or observed.is_whole)
