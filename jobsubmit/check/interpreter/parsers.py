@@ -21,6 +21,7 @@ from jobsubmit.check.interpreter.memory import (
     boxed,
     plain,
 )
+from jobsubmit.check.interpreter.signals import Ended
 from jobsubmit.check.interpreter.trace import Declared, Parsed
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 
@@ -228,6 +229,9 @@ def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest
         declared = tuple(owner.content.get(_DECLARED, ()))
         is_open = owner.is_open or _SUBPARSERS in owner.content or (is_refused and takes_rest)
         run.trace.parsed[run.path[-1]] = Parsed(run.path[-1], run.here, declared, not takes_rest, is_open)
+    is_refused = is_refused or (bool(rest) and not takes_rest) or _lacks_required(owner, found)
+    if is_refused and not takes_rest and not owner.is_open and _SUBPARSERS not in owner.content and not run.doubts:
+        raise Ended
     if rest and not takes_rest:
         found, made.is_open = argparse.Namespace(), True
     run.memory.touch(made)
@@ -241,6 +245,13 @@ def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest
         if action is not None and action.dest in made.content:
             made.content[action.dest] = lifted(int, value) if action.type is int else value
     return made, Container(rest)
+
+
+def _lacks_required(owner: Record, found: argparse.Namespace) -> bool:
+    """Return whether an option is not given that must be."""
+    names = [one.names for one in owner.content.get(_DECLARED, ()) if one.keywords.get("required") is True]
+    fields = (max(own, key=len).lstrip("-").replace("-", "_") for own in names)
+    return any(getattr(found, field, UNKNOWN) is None for field in fields)
 
 
 def _without_spaces(word: str) -> str:

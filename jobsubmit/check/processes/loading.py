@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import LOADERS, Code, trains
 from jobsubmit.check.interpreter.trace import Event, Made
-from jobsubmit.check.program.module import FUNCTIONS
+from jobsubmit.check.program.module import FUNCTIONS, spelled
 from jobsubmit.common.finding import Finding
 
 _SAMPLER, _SHUFFLE, _BATCH_SIZE = 3, 2, 1  # the places of arguments of DataLoader
+_OF_TORCH = "torch.utils.data."
 
 
 def check_loading(code: Code) -> Iterator[Finding]:
@@ -40,11 +41,14 @@ def check_loading(code: Code) -> Iterator[Finding]:
 
 def check_sampler_of_all(code: Code) -> Iterator[Finding]:
     """Yield a warning where the loader that a program trains with takes samples of all data in each process."""
-    is_divided = any(event.last == "DistributedSampler" for one in code.followed for event in one.events.values())
-    for event in (event for one in code.followed for event in one.events.values() if event.name in LOADERS):
-        sampler = event.argument("sampler", _SAMPLER)
-        is_of_all = isinstance(sampler, Made) and sampler.name in _OF_ALL and not _draws_anew(code)
-        if is_of_all and not is_divided and code.wraps_models and not code.has_framework:
+    events = [event for one in code.followed[:1] for event in one.events.values() if event.name in LOADERS]
+    samplers = [event.argument("sampler", _SAMPLER) for event in events]
+    names = [sampler.name if isinstance(sampler, Made) else "" for sampler in samplers]
+    is_divided = any(name and not name.startswith(_OF_TORCH) for name in names) or _draws_anew(code)
+    is_divided = is_divided or any(name.endswith("DistributedSampler") for name in names)
+    for event, name in zip(events, names, strict=True):
+        is_random = name == f"{_OF_TORCH}RandomSampler" and not is_divided
+        if is_random and code.wraps_models and not code.has_framework:
             yield Finding(
                 "warning",
                 "no-sampler",
@@ -61,15 +65,13 @@ def _draws_anew(code: Code) -> bool:
     return any(keyword.arg == "replacement" for call in calls for keyword in call.keywords)
 
 
-_OF_ALL = tuple(f"torch.utils.data.{name}" for name in ("RandomSampler", "SequentialSampler"))
-
-
 def check_epochs_set(code: Code) -> Iterator[Finding]:
     """Yield a warning where set_epoch() always gets the same number, or is only called before the epochs."""
     events = [event for one in code.followed[:1] for event in one.events.values() if event.last == "set_epoch"]
     if not events or code.has_framework:
         return
     same = [event for event in events if event.times > 1 and event.args and type(event.args[0]) is int]
+    same = [event for event in same if not _is_of_several(event)]
     if len(same) == len(events):
         yield Finding(
             "warning",
@@ -86,6 +88,13 @@ def check_epochs_set(code: Code) -> Iterator[Finding]:
             "set_epoch() is called only once, before the epochs: the sampler uses the same order in each of them",
             "call it at the beginning of each epoch",
         )
+
+
+def _is_of_several(event: Event) -> bool:
+    """Return whether a loop goes through several samplers: `for loader in loaders: loader.sampler.set_epoch(0)`."""
+    loops = (above for above in event.module.above(event.call) if isinstance(above, ast.For))
+    names = {node.id for loop in loops for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    return spelled(event.call.func).partition(".")[0] in names
 
 
 def _is_in_loop(code: Code, event: Event) -> bool:
