@@ -71,7 +71,8 @@ def _saved_without_rank(code: Code) -> Iterator[Finding]:
     """Yield a warning for a call without the rank of a function that saves on rank 0, which it takes itself for."""
     for module, call, path in _written(code):
         function = module.function_of(call)
-        if function is None or "rank" not in parameters(function):
+        is_own = function is not None and (function, "rank") in module.own_stores  # it finds the rank out by itself
+        if function is None or is_own or "rank" not in parameters(function):
             continue
         default = default_of(function, "rank")
         if not isinstance(default, ast.Constant) or default.value != 0:

@@ -14,7 +14,7 @@ from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
 from jobsubmit.check.program.program import Program
 
-_MOST_STEPS = 150_000
+_MOST_STEPS = 100_000
 
 
 def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: Composed | None) -> Observed:

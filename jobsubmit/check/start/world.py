@@ -12,7 +12,7 @@ from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import Several
-from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
+from jobsubmit.check.program.variables import assigned_to, is_load, parameters, values_of_field
 from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
@@ -63,7 +63,8 @@ def _size_of_a_node(code: Code) -> Iterator[Finding]:
             code.program.name_of(node.value.func, module) == "torch.cuda.device_count"
         )
         is_fallback = any(isinstance(above, ast.ExceptHandler) for above in module.above(node))
-        if counts_gpus and not is_fallback and _SIZE_NAME.fullmatch(name) and code.reached.of(node, module):
+        is_size = _SIZE_NAME.fullmatch(name) and not _is_only_asked(target, module)
+        if counts_gpus and not is_fallback and is_size and code.reached.of(node, module):
             yield Finding(
                 "warning",
                 "fixed-world-size",
@@ -72,6 +73,14 @@ def _size_of_a_node(code: Code) -> Iterator[Finding]:
                 "use dist.get_world_size(), or read WORLD_SIZE from the environment",
             )
             return
+
+
+def _is_only_asked(target: ast.expr, module: Module) -> bool:
+    """Return whether a variable is only compared, or printed: `if world_size > 1: start(args)`."""
+    if not isinstance(target, ast.Name):
+        return False
+    uses = [node for node in ast.walk(module.scope_of(target)) if is_load(node, target.id)]
+    return bool(uses) and all(isinstance(module.parents.get(one), (ast.Compare, ast.FormattedValue)) for one in uses)
 
 
 def _rank_of_a_node(code: Code) -> Iterator[Finding]:

@@ -133,7 +133,8 @@ show(rest)
         ("try:\n    a = int(os.environ['NO'])\nexcept KeyError:\n    a = -1\nshow(a)", [], {}, [-1]),
         ("a = {'b': 1}\nchange(a)\nshow(a['b'])\nprint(a)\nc = {'b': 2}\nprint(c)\nshow(c['b'])", [], {}, [UNKNOWN, 2]),
         (
-            "class A:\n    n = 1\n    def __getattr__(self, name):\n        return len(name)\nshow(A().n)\nshow(A().four)",
+            "class A:\n    n = 1\n    def __getattr__(self, name):\n        return len(name)\n"
+            "show(A().n)\nshow(A().four)",
             [],
             {},
             [1, 4],

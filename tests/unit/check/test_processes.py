@@ -359,3 +359,61 @@ def test_a_model_that_a_configuration_spreads_over_all_gpus(tmp_path: Path) -> N
 def test_a_decorated_function_for_spawned_processes(wraps: str, *, is_found: bool, tmp_path: Path) -> None:
     seen = found(tmp_path, STARTS.format(wraps=wraps), mode="spawn", **ONE)
     assert ("not-picklable" in seen) is is_found
+
+
+ASKED = f"""{IMPORTED}
+def main():
+    world_size = torch.cuda.device_count()
+    if world_size > 1:
+        dist.init_process_group("nccl", world_size={{count}}, rank=int(os.environ["RANK"]))
+main()
+"""
+AGAIN = (
+    IMPORTED
+    + """
+def train(rank=0):
+    dist.init_process_group("nccl")
+    {own}
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    if rank == 0:
+        torch.save({{}}, "/shared/last.pt")
+train()
+"""
+)
+SUMMED = (
+    STARTED
+    + """
+model = nn.Linear(4, 4).cuda()
+for tensor in model.state_dict().values():
+    dist.broadcast(tensor, src=0)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+def exchange():
+    flat = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
+    dist.all_reduce(flat, op=dist.ReduceOp.SUM)
+    {after}
+    start = 0
+    for p in model.parameters():
+        p.grad.copy_(flat[start : start + p.numel()].view_as(p))
+        start += p.numel()
+world_size = dist.get_world_size()
+for x in load():
+    (model(x).mean() / world_size).backward()
+    exchange()
+    optimizer.step()
+"""
+)
+
+
+def test_a_number_of_gpus_that_is_only_asked_for_is_no_world_size(tmp_path: Path) -> None:
+    assert "fixed-world-size" in found(tmp_path, ASKED.format(count="world_size"), **GPUS)
+    assert found(tmp_path, ASKED.format(count='int(os.environ["WORLD_SIZE"])'), **GPUS) == set()
+
+
+def test_a_function_that_finds_out_its_rank_needs_none(tmp_path: Path) -> None:
+    assert "saved-by-all" in found(tmp_path, AGAIN.format(own="pass"), **GPUS)
+    assert "saved-by-all" not in found(tmp_path, AGAIN.format(own="rank = dist.get_rank()"), **GPUS)
+
+
+def test_a_loss_that_is_divided_for_a_sum_of_gradients_is_divided_once(tmp_path: Path) -> None:
+    assert "divided-again" not in found(tmp_path, SUMMED.format(after="pass"), **GPUS)
+    assert "divided-again" in found(tmp_path, SUMMED.format(after="flat /= world_size"), **GPUS)
