@@ -32,7 +32,7 @@ from jobsubmit.check.program.operations import UNKNOWN, Several, has_gaps, lifte
 from jobsubmit.check.program.program import Program
 
 _MOST_SEEN = 12  # entries of a container that is remembered as the value of an expression
-_LONGEST_COMPREHENSION = 64
+_LONGEST_COMPREHENSION, _LONGEST_FORMAT = 64, 5
 
 
 class Expressions(Operators):
@@ -84,7 +84,7 @@ class Expressions(Operators):
         """Return the value of an expression, and remember it."""
         if type(node) is ast.Constant:
             return node.value
-        self.steps += 1
+        self.step()
         evaluate = self._kinds.get(type(node))
         if evaluate is None:
             return UNKNOWN
@@ -285,7 +285,7 @@ class Expressions(Operators):
         spec = "" if node.format_spec is None else self.value(node.format_spec, scope)
         if value is UNKNOWN or spec is UNKNOWN or isinstance(value, OBJECTS):
             return UNKNOWN
-        if type(value) is tuple:
+        if type(value) is tuple or len(str(spec)) > _LONGEST_FORMAT:
             return UNKNOWN
         return lifted(format, value, spec)
 

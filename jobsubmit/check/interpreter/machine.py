@@ -102,6 +102,9 @@ class Machine(Calls):
         self.functions.append(frame)
         try:
             signal = self._unless_left(frame, partial(self.block, function.node.body, scope))
+        except RecursionError:
+            self.trace.skipped.add(function.node)
+            return UNKNOWN
         finally:
             self.stack.pop()
             self.functions.pop()

@@ -14,11 +14,12 @@ from jobsubmit.check.program.operations import UNKNOWN, Several, lifted
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
 
+_LONGEST_TEXT = 100_000
 _OF_TEXT = frozenset(
     [
         *("startswith", "endswith", "lower", "upper", "strip", "lstrip", "rstrip", "split", "rsplit", "replace"),
         *("partition", "rpartition", "title", "capitalize", "isdigit", "isnumeric", "count", "find", "removeprefix"),
-        *("removesuffix", "splitlines", "swapcase", "zfill", "isidentifier", "isalpha"),
+        *("removesuffix", "splitlines", "swapcase", "isidentifier", "isalpha"),
     ]
 )
 
@@ -27,7 +28,8 @@ def method_of_text(run: Calls, text: Any, name: str, args: list[Any]) -> Any:
     """Return what a method of a text returns."""
     if name == "join" and isinstance(text, str):
         items = run.items(args[0]) if args else None
-        return text.join(items) if items is not None and all(isinstance(one, str) for one in items) else UNKNOWN
+        are_texts = items is not None and all(isinstance(one, str) for one in items)
+        return text.join(items) if are_texts and sum(map(len, items)) <= _LONGEST_TEXT else UNKNOWN  # type: ignore[arg-type]
     given = [plain(one) for one in args]
     if any(one is UNKNOWN for one in given):
         return UNKNOWN

@@ -22,6 +22,7 @@ from jobsubmit.check.interpreter.memory import (
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import COMPARE, UNKNOWN, Several, lifted, operated
 
+_LONGEST = 10_000  # items of a list that is gone through
 OBJECTS = (Record, FunctionValue, ClassValue, ModuleValue, Method, External, Container)
 
 
@@ -66,9 +67,9 @@ class Operators:
         if isinstance(value, Record) and value.entries is not None:
             value = value.entries
         if isinstance(value, Container):
-            return None if value.is_open else list(value.content)
+            return None if value.is_open or len(value.content) > _LONGEST else list(value.content)
         if type(value) in (tuple, str, range):
-            return list(value)
+            return list(value) if len(value) <= _LONGEST else None
         return None
 
     def operate(self, op: ast.operator, left: Any, right: Any, *, in_place: bool = False) -> Any:
@@ -87,7 +88,7 @@ class Operators:
             if isinstance(left.content, dict) and isinstance(right.content, dict):
                 return Container({**left.content, **right.content}, is_open=left.is_open or right.is_open)
         if type(left) is tuple and type(right) is tuple and isinstance(op, ast.Add):
-            return left + right
+            return left + right if len(left) + len(right) <= _LONGEST else UNKNOWN
         if isinstance(left, OBJECTS) or (isinstance(right, OBJECTS) and not isinstance(left, str)):
             left, right = plain(left), plain(right)
         if type(right) is tuple:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import time
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,26 @@ def test_each_process_is_followed_with_its_own_numbers(tmp_path: Path) -> None:
     values = [[one.values[node] for node in asked(program)] for one in followed]
     assert [(one.process.rank, one.process.node) for one in followed] == [(0, 0), (1, 0), (8, 1)]
     assert values == [[0, "a"], [1, "b"], [8, "b"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = [0]\nfor _ in range(100):\n    a += a\n",
+        "a = [0]\nfor _ in range(100):\n    a = [*a, *a]\n",
+        "a = (0,)\nfor _ in range(100):\n    a = a + a\n",
+        "a = 'x'\nfor _ in range(100):\n    a = ''.join([a, a])\n",
+        "a = 'x' * 10 ** 9\nb = [0] * 10 ** 9\nc = 2 ** 10 ** 9\n"
+        "d = f'{1:1000000000}'\ne = '{:1000000000}'.format(1)\n",
+        "r = range(60)\na = [x for x in r for y in r for z in r for u in r for v in r for w in r]\n",
+        "a = []\na.append(a)\nb = {}\nb['b'] = b\nprint(a == b, a, b)\nimport copy\ncopy.deepcopy(a)\n",
+        "def f(*a):\n    return [f(*a, x) for x in range(9)]\nf()\n",
+        "class A(A):\n    pass\nclass B:\n    @property\n    def p(self):\n        return self.p\nB().p\n",
+        "for _ in range(10 ** 12):\n    pass\nwhile True:\n    x = 1\n",
+        "".join(f"{'    ' * n}for a{n} in input():\n" for n in range(12)) + "    " * 12 + "pass\n",
+    ],
+)
+def test_programs_that_grow_are_followed_in_a_second(text: str, tmp_path: Path) -> None:
+    begun = time.process_time()
+    shown(tmp_path, text)
+    assert time.process_time() - begun < 5
