@@ -1,4 +1,4 @@
-"""What the calls of a program lead to, and what the attributes and entries of its objects are."""
+"""What the calls of a program lead to: its functions and classes, those of Python, and those of libraries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.methods import method_of_container, method_of_text
 from jobsubmit.check.interpreter.process import NOTED, NOTED_BY_ARGUMENT, is_optimizer
-from jobsubmit.check.interpreter.signals import Ended
 from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.trace import Event, Group, Inner, Made
 from jobsubmit.check.program.configuration import OpenFile
@@ -276,10 +275,9 @@ class Calls(Attributes):
         for record in list(self.of_libraries.values()):
             kind = record.kind
             for one in kind.line() if isinstance(kind, ClassValue) else ():
-                for name, method in list(one.scope.names.items()):
+                for method in list(one.scope.names.values()):
                     is_called = isinstance(method, FunctionValue) and method.node not in self.trace.entered
                     if is_called and method.kind not in ("staticmethod", "classmethod"):
-                        del name
                         self.perhaps(method, [record])
 
     def _of_python(self, name: str, owner: Any, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> Any:
@@ -314,7 +312,7 @@ class Calls(Attributes):
 
     def decorated(self, made: Any, decorator: ast.expr, scope: Scope) -> Any:
         """Return what a decorator makes of a function or a class; one that is not known leaves it as it is."""
-        name = self.name_of_decorator(decorator, scope)
+        name = name_of_decorator(decorator)
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         whole = self.program.name_of(called, scope.module)
         if isinstance(made, FunctionValue) and whole in HYDRA:
@@ -335,12 +333,6 @@ class Calls(Attributes):
             return FunctionValue(made.node, made.scope, dict.fromkeys(made.defaults, UNKNOWN), made.owner, made.kind)
         return made
 
-    def name_of_decorator(self, node: ast.expr, scope: Scope) -> str:
-        """Return the last part of the name of a decorator."""
-        del scope
-        node = node.func if isinstance(node, ast.Call) else node
-        return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
     def finish_class(self, made: ClassValue) -> None:
         """Make the members of an enumeration."""
         if not any(name.rpartition(".")[2] in ("Enum", "IntEnum", "StrEnum") for name in made.libraries):
@@ -351,12 +343,11 @@ class Calls(Attributes):
                 member.content.update(name=name, value=value)
                 made.scope.names[name] = member
 
-    def literal(self, value: Any, *, by_attribute: bool = False) -> Any:
-        """Return a value of Python as the program holds it."""
-        return boxed(value, by_attribute=by_attribute)
 
-    def end(self) -> None:
-        raise Ended
+def name_of_decorator(node: ast.expr) -> str:
+    """Return the last part of the name of a decorator."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _noted(value: Any) -> Any:

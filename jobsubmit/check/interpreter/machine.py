@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from jobsubmit.check.interpreter.calls import Calls
+from jobsubmit.check.interpreter.calls import Calls, name_of_decorator
 from jobsubmit.check.interpreter.memory import (
     Changes,
     ClassValue,
@@ -393,7 +393,7 @@ class Machine(Calls):
         self.value(node.value, scope)
 
     def _global(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
-        del node, scope  # functions know their own; see `globals_of`
+        pass  # functions know their own; see `globals_of`
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
         made: Any = self.function_value(node, scope)
@@ -404,7 +404,7 @@ class Machine(Calls):
     def _class(self, node: ast.ClassDef, scope: Scope) -> None:
         bases = tuple(self.value(one, scope) for one in node.bases)
         own = Scope(scope.module, scope)
-        names = frozenset(filter(None, (self.name_of_decorator(one, scope) for one in node.decorator_list)))
+        names = frozenset(filter(None, (name_of_decorator(one) for one in node.decorator_list)))
         made = ClassValue(node, scope.module, bases, own, names)
         own.owner = made
         own.names["__name__"] = node.name
