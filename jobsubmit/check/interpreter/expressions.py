@@ -67,6 +67,8 @@ class Expressions(Operators):
         self.path: list[ast.Call] = []
         self.joined_as: Any = None  # the rank that the process group was given
         self.costs: dict[ast.AST, tuple[int, int]] = {}  # calls of each function, and steps in them
+        self.lost_after: int | None = None  # how much was seen before the first loop that was not followed to its end
+        self.unknown_loops = 0  # around, with an unknown number of passes
         self.tries = 0  # blocks around whose errors are caught
         self.handlers = 0  # of errors, around
         self.doubts = 0  # branches around that may not be taken
@@ -78,6 +80,8 @@ class Expressions(Operators):
         """Count a step; raise OutOfTimeError where there were too many."""
         self.steps += 1
         if self.steps > self._most_steps:
+            if self.lost_after is None and self.unfinished:
+                self.lost_after = self.unfinished[0]
             raise OutOfTimeError
 
     def value(self, node: ast.expr, scope: Scope) -> Any:

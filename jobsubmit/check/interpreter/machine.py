@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -56,7 +57,7 @@ class Machine(Calls):
             self.ended_by = type(error).__name__
         except (OutOfTimeError, RecursionError):
             self.ended_by = "time"
-            self.trace.forget_after(self.unfinished[0] if self.unfinished else self.trace.size)
+            self.trace.forget_after(self.trace.size if self.lost_after is None else self.lost_after)
 
     def module_value(self, module: Module) -> ModuleValue:
         """Return a module; the first time, follow it."""
@@ -215,14 +216,22 @@ class Machine(Calls):
         items = self.items(self.value(node.iter, scope))
         if items is None or len(items) > _LONGEST_LOOP:
             return self._loop_of_unknown(node, scope, lambda: self.assign(node.target, UNKNOWN, scope))
-        for item in items:
-            self.assign(node.target, item, scope)
-            signal = self._pass(node.body, scope)
-            if signal is BREAK:
-                return None
-            if signal is not None:
-                return signal
+        with self._loop():
+            for item in items:
+                self.assign(node.target, item, scope)
+                signal = self._pass(node.body, scope)
+                if signal is not None:
+                    return None if signal is BREAK else signal
         return self.block(node.orelse, scope)
+
+    @contextmanager
+    def _loop(self) -> Iterator[None]:
+        """Follow a loop: until its end, what was seen in it may be otherwise in another pass."""
+        self.unfinished.append(self.trace.size)
+        try:
+            yield
+        finally:
+            self.unfinished.pop()
 
     def _pass(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
         """Follow one pass of a loop; what leaves it in one branch only is joined with what does not."""
@@ -249,27 +258,29 @@ class Machine(Calls):
             signal = self._pass(node.body, scope)
             return None if signal is BREAK else signal
 
-        passes = _MOST_PASSES[min(len(self.unfinished), len(_MOST_PASSES) - 1)]
-        self.unfinished.append(self.trace.size)
-        for _ in range(passes):
-            self.either(one_pass, lambda: None, is_doubtful=False)
-            if not self.has_changed:
-                break
-        self.unfinished.pop()
+        passes = _MOST_PASSES[min(self.unknown_loops, len(_MOST_PASSES) - 1)]
+        self.unknown_loops += 1
+        try:
+            with self._loop():
+                for _ in range(passes):
+                    self.either(one_pass, lambda: None, is_doubtful=False)
+                    if not self.has_changed:
+                        break
+        finally:
+            self.unknown_loops -= 1
         return self.block(node.orelse, scope) if node.orelse else None
 
     def _while(self, node: ast.While, scope: Scope) -> Any:
-        for _ in range(_LONGEST_LOOP):
-            known = self.truth(node.test, scope)
-            if known is None or (known and isinstance(node.test, ast.Constant)):
-                break
-            if not known:
-                return self.block(node.orelse, scope)
-            signal = self._pass(node.body, scope)
-            if signal is BREAK:
-                return None
-            if signal is not None:
-                return signal
+        with self._loop():
+            for _ in range(_LONGEST_LOOP):
+                known = self.truth(node.test, scope)
+                if known is None or (known and isinstance(node.test, ast.Constant)):
+                    break
+                if not known:
+                    return self.block(node.orelse, scope)
+                signal = self._pass(node.body, scope)
+                if signal is not None:
+                    return None if signal is BREAK else signal
         return self._loop_of_unknown(node, scope, lambda: None)
 
     def _try(self, node: ast.Try, scope: Scope) -> Any:
