@@ -49,9 +49,14 @@ def is_loader(code: Code, name: str) -> bool:
     return takes_all and any(code.program.name_of(base, found[0]) in LOADERS for base in found[1].bases)
 
 
+def is_divided(code: Code) -> bool:
+    """Return whether the program divides its data by itself, as its names and the uses of its rank show."""
+    return bool(_PARTS & code.names) or _has_parts_by_rank(code)
+
+
 def _no_sampler(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loader from which each process of a data-parallel training gets all data."""
-    if code.has_framework or not code.is_parallel or _PARTS & code.names or _has_parts_by_rank(code):
+    if code.has_framework or not code.is_parallel or is_divided(code):
         return
     if not code.wraps_models:
         return

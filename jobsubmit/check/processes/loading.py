@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.code import LOADERS, Code, trains
+from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.interpreter.trace import Event, Made
+from jobsubmit.check.loading.sampler import is_divided
 from jobsubmit.check.program.module import FUNCTIONS, spelled
 from jobsubmit.common.finding import Finding
 
@@ -40,15 +41,20 @@ def check_loading(code: Code) -> Iterator[Finding]:
 
 
 def check_sampler_of_all(code: Code) -> Iterator[Finding]:
-    """Yield a warning where the loader that a program trains with takes samples of all data in each process."""
+    """Yield a warning where a program that knows DistributedSampler trains with samples of all data in each process."""
     events = [event for one in code.followed[:1] for event in one.events.values() if event.name in LOADERS]
     samplers = [event.argument("sampler", _SAMPLER) for event in events]
     names = [sampler.name if isinstance(sampler, Made) else "" for sampler in samplers]
-    is_divided = any(name and not name.startswith(_OF_TORCH) for name in names) or _draws_anew(code)
-    is_divided = is_divided or any(name.endswith("DistributedSampler") for name in names)
+    are_own = any(name and not name.startswith(_OF_TORCH) for name in names)
+    if are_own or is_divided(code) or _draws_anew(code) or any(name.endswith("DistributedSampler") for name in names):
+        return
     for event, name in zip(events, names, strict=True):
-        is_random = name == f"{_OF_TORCH}RandomSampler" and not is_divided
-        if is_random and code.wraps_models and not code.has_framework:
+        if (
+            name == f"{_OF_TORCH}RandomSampler"
+            and "DistributedSampler" in code.names
+            and code.wraps_models
+            and not code.has_framework
+        ):
             yield Finding(
                 "warning",
                 "no-sampler",
@@ -80,7 +86,7 @@ def check_epochs_set(code: Code) -> Iterator[Finding]:
             f"set_epoch({ast.unparse(same[0].call.args[0])}) in every epoch: the sampler uses the same order each time",
             "pass the number of the epoch",
         )
-    elif all(event.times == 1 and not _is_in_loop(code, event) for event in events) and _trains_in_loops(code):
+    elif all(event.times == 1 and not _is_in_loop(code, event) and _is_before_loop(event) for event in events):
         yield Finding(
             "warning",
             "set-epoch",
@@ -109,7 +115,7 @@ def _is_in_loop(code: Code, event: Event) -> bool:
     return False
 
 
-def _trains_in_loops(code: Code) -> bool:
-    """Return whether a loop that is reached computes gradients in a loop inside it."""
-    loops = (loop for module, loop in code.program.of(ast.For) if code.reached.of(loop, module))
-    return any(trains(inner) for loop in loops for inner in ast.walk(loop) if isinstance(inner, ast.For))
+def _is_before_loop(event: Event) -> bool:
+    """Return whether a loop comes after a call in the same function: that of the epochs, as a rule."""
+    scope = event.module.scope_of(event.call)
+    return any(isinstance(node, ast.For) and node.lineno > event.call.lineno for node in ast.walk(scope))
