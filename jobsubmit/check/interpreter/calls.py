@@ -27,6 +27,7 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.methods import method_of_container, method_of_text
+from jobsubmit.check.interpreter.of_torch import start_process
 from jobsubmit.check.interpreter.process import NOTED, NOTED_BY_ARGUMENT, is_optimizer
 from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.trace import Event, Group, Inner, Made
@@ -301,6 +302,8 @@ class Calls(Attributes):
                 self.memory.touch(owner)
                 owner.content[args[0]] = args[1]
                 return None
+            if name == "Process" and isinstance(owner.kind, External) and "multiprocessing" in owner.kind.name:
+                return start_process(self, args, keywords)
             known = OF_LIBRARIES.get(f"{owner.kind.name}.{name}") if isinstance(owner.kind, External) else None
             if known is not None:
                 return known(self, [owner, *args], {**keywords, MORE: UNKNOWN} if is_open else keywords)

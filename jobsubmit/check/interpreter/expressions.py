@@ -305,8 +305,9 @@ class Expressions(Operators):
         return self.value(node.value, scope)
 
     def _awaited(self, node: ast.Await | ast.Yield | ast.YieldFrom, scope: Scope) -> Any:
-        if node.value is not None:
-            self.value(node.value, scope)
+        value = None if node.value is None else self.value(node.value, scope)
+        if isinstance(node, ast.Yield) and self.functions:
+            self.functions[-1].yielded.append(value)
         return UNKNOWN
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope) -> Any:

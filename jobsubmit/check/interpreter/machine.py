@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from jobsubmit.check.interpreter.calls import Calls, name_of_decorator
 from jobsubmit.check.interpreter.memory import (
+    MANAGER,
     Changes,
     ClassValue,
     Container,
@@ -36,11 +37,12 @@ _MOST_CALLS, _MOST_STEPS_OF_ONE = 24, 8_000
 class _Frame(NamedTuple):
     """A call, or a loop, that is being followed: how it was left before its end, and with which changes.
 
-    `doubts` has an entry for each condition under which it is left.
+    `doubts` has an entry for each condition under which it is left; `yielded` are the values that a generator yields.
     """
 
     left: list[tuple[Any, Changes]]
     doubts: list[int]
+    yielded: list[Any]
 
 
 class Machine(Calls):
@@ -65,7 +67,7 @@ class Machine(Calls):
             value = ModuleValue(module, Scope(module))
             self.modules[module.name] = value
             value.scope.names.update({"__name__": module.name, "__file__": module.path})
-            self.functions.append(_Frame([], []))
+            self.functions.append(_Frame([], [], []))
             try:
                 self.block(module.tree.body, value.scope)
             except Raised:
@@ -99,7 +101,7 @@ class Machine(Calls):
             return self.value(function.node.body, scope)
         self.trace.entered.add(function.node)
         self.stack.append(function.node)
-        frame = _Frame([], [])
+        frame = _Frame([], [], [])
         self.functions.append(frame)
         try:
             signal = self._unless_left(frame, partial(self.block, function.node.body, scope))
@@ -142,7 +144,9 @@ class Machine(Calls):
         if not values:
             raise Ended
         if is_generating(function):
-            return UNKNOWN
+            made = Record(MANAGER, is_open=True)
+            made.content["entered"] = self.either_value(frame.yielded) if frame.yielded else UNKNOWN
+            return made
         return self.either_value(values)
 
     def _bind(
@@ -235,7 +239,7 @@ class Machine(Calls):
 
     def _pass(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
         """Follow one pass of a loop; what leaves it in one branch only is joined with what does not."""
-        frame = _Frame([], [])
+        frame = _Frame([], [], [])
         self.loops.append(frame)
         try:
             signal = self._unless_left(frame, partial(self.block, body, scope))
@@ -351,6 +355,8 @@ class Machine(Calls):
     def _with(self, node: ast.With | ast.AsyncWith, scope: Scope) -> Any:
         for item in node.items:
             entered = self.value(item.context_expr, scope)
+            if isinstance(entered, Record) and entered.kind == MANAGER:
+                entered = entered.content["entered"]
             if isinstance(entered, Record) and isinstance(entered.kind, ClassValue) and entered.kind.find("__enter__"):
                 entered = self.call(self.attribute(entered, "__enter__"), [], {})
             if item.optional_vars is not None:

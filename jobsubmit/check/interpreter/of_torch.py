@@ -49,6 +49,12 @@ def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, A
             return (None,)
         run.call(function, [numbers, *(items or [])], {}, is_open=items is None)
         return (None,)
+    if name == "torch.distributed.new_subgroups" and run.process is not None:
+        size, rank = keywords.get("group_size", args[0] if args else None), run.process.rank
+        own = Record(External("torch.distributed.ProcessGroup"), is_open=True)
+        if type(size) is int and size > 0:
+            own.content[GROUP] = list(range(rank // size * size, rank // size * size + size))
+        return ((own, UNKNOWN),)
     if name == "torch.distributed.new_group":
         ranks = plain(args[0] if args else keywords.get("ranks"))
         made = Record(External("torch.distributed.ProcessGroup"), is_open=True)

@@ -260,7 +260,8 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
     wanted = code.values.arguments.get("gradient_accumulation_steps")
     uses = [call for _, call, _ in code.reached.calls if getattr(call.func, "attr", "") == "accumulate"]
     is_given = code.facts.mode != "command" and isinstance(wanted, int) and wanted > 1
-    if not uses or not (is_given or _reads_own_setting(code)):
+    is_set_later = bool(code.program.stored_attributes & {*_STEPS})
+    if not uses or is_set_later or not (is_given or _reads_own_setting(code)):
         return
     for module, call in code.calls(ACCELERATOR):
         names = {keyword.arg for keyword in call.keywords}

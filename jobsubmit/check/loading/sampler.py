@@ -11,6 +11,7 @@ from jobsubmit.check.origins import is_seed_of_rank, origins
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.functions import value_in_each_call
 from jobsubmit.check.program.module import Module, own_method, spelled
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -110,7 +111,7 @@ def _seeded_by_rank(code: Code) -> Iterator[Finding]:
         if not code.reached.of(call, module) and not code.may_be_used(call, module):
             continue
         seed = argument(call, "seed", 4) if _is_sampler(code, module, call) else _seed_of_divider(code, call, module)
-        if seed is not None and is_seed_of_rank(code, seed, module):
+        if seed is not None and is_seed_of_rank(code, seed, module) and not _is_same_for_all(code, call):
             yield Finding(
                 "warning",
                 "sampler-seed",
@@ -120,6 +121,13 @@ def _seeded_by_rank(code: Code) -> Iterator[Finding]:
                 "pass the same seed on every rank: what divides by rank must have the same order on all",
             )
             return
+
+
+def _is_same_for_all(code: Code, call: ast.Call) -> bool:
+    """Return whether the processes that were followed give a sampler the same seed."""
+    events = [event for one in code.followed for event in one.events.values() if event.call is call]
+    seeds = [event.argument("seed", 4, UNKNOWN) for event in events]
+    return len(seeds) > 1 and UNKNOWN not in seeds and len(set(seeds)) == 1
 
 
 def _seed_of_divider(code: Code, call: ast.Call, module: Module) -> ast.expr | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code
 from jobsubmit.check.interpreter.trace import Inner
-from jobsubmit.check.program.calls import PROCESSES, SPAWNS
+from jobsubmit.check.program.calls import SPAWNS
 from jobsubmit.common.finding import Finding
 
 
 def check_nested(code: Code) -> Iterator[Finding]:
     """Yield an error where a process that a launcher started starts others, which join a group."""
     for event in (event for one in code.followed_all if one.is_nested for event in one.events.values()):
-        starts = [call for call in event.path[:-1] if code.program.name_of(call.func, event.module) in PROCESSES]
+        starts = [call for call in event.path[:-1] if _last(call) == "Process"]
         if event.name == INIT and starts:
             yield Finding(
                 "error" if event.is_sure else "warning",
@@ -23,6 +24,11 @@ def check_nested(code: Code) -> Iterator[Finding]:
                 "use mode: spawn, or call the worker directly and read RANK and LOCAL_RANK from the environment",
             )
             return
+
+
+def _last(call: ast.Call) -> str:
+    """Return the last part of the name of what is called."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def check_pickling(code: Code) -> Iterator[Finding]:

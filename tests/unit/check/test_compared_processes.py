@@ -417,3 +417,82 @@ def test_a_function_that_finds_out_its_rank_needs_none(tmp_path: Path) -> None:
 def test_a_loss_that_is_divided_for_a_sum_of_gradients_is_divided_once(tmp_path: Path) -> None:
     assert "divided-again" not in found(tmp_path, SUMMED.format(after="pass"), **GPUS)
     assert "divided-again" in found(tmp_path, SUMMED.format(after="flat /= world_size"), **GPUS)
+
+
+FIRST = (
+    STARTED
+    + """
+import contextlib, torchvision
+@contextlib.contextmanager
+def main_first():
+    if rank != 0:
+        dist.barrier()
+    yield {who}
+    if rank == 0:
+        dist.barrier()
+with main_first() as first:
+    data = torchvision.datasets.CIFAR10("/tmp/images", download=first)
+"""
+)
+SUBGROUPS = (
+    STARTED
+    + """
+own, _ = dist.new_subgroups(group_size=2)
+dist.broadcast(torch.ones(1).cuda(), src={src}, group=own)
+"""
+)
+SEEDED = (
+    NET
+    + """
+settings = {{"seed": 3}}
+torch.manual_seed(settings["seed"] + rank)
+def seed_of(settings, rank):
+    return settings["seed"] {more}
+sampler = DistributedSampler(data, seed=seed_of(settings, rank))
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for (x,) in DataLoader(data, sampler=sampler):
+        net(x.cuda()).mean().backward()
+"""
+)
+ACCUMULATED = """
+import argparse, torch
+from accelerate import Accelerator
+parser = argparse.ArgumentParser()
+parser.add_argument("--gradient_accumulation_steps", type=int, default=4)
+args = parser.parse_args()
+more = {{"log_with": "tensorboard"}}
+accelerator = Accelerator({given}**more)
+{later}
+model, optimizer, loader = accelerator.prepare(net(), optimizer(), loader())
+for x in loader:
+    with accelerator.accumulate(model):
+        accelerator.backward(model(x).mean())
+        optimizer.step()
+"""
+
+
+@each_mistake(
+    [
+        ("staged-by-one", FIRST.format(who="rank == 0"), FIRST.format(who="True"), GPUS),
+        ("other-roots", SUBGROUPS.format(src="0"), SUBGROUPS.format(src="rank // 2 * 2"), GPUS),
+        ("sampler-seed", SEEDED.format(more="+ rank"), SEEDED.format(more=""), GPUS),
+        (
+            "never-accumulated",
+            ACCUMULATED.format(given="", later=""),
+            ACCUMULATED.format(given="", later="accelerator.gradient_accumulation_steps = 4"),
+            GPUS,
+        ),
+        (
+            "nested-spawn",
+            NESTED.format(name="other").replace("mp.Process", "mp.get_context('spawn').Process"),
+            NESTED.format(name="other").replace(
+                "mp.Process(target=work", "mp.get_context('spawn').Process(target=other"
+            ),
+            ONE,
+        ),
+    ]
+)
+def test_what_is_seen_decides(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
