@@ -35,6 +35,7 @@ _OTHER_NAMES = {
     **{"pycocotools": "cocoapi", "lvis": "lvis_api"},
     **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
 }
+_PARTS_OF_TORCH = {"torch.utils.tensorboard.": "tensorboard"}  # what they import from other packages
 # Packages whose names resemble that of a module, and that do not have it.
 _FALSE_FRIENDS = {"rouge_score": {"rouge"}, "tensorboardX": {"tensorboard"}, "sklearn_extra": {"scikit_learn"}}
 # Modules that come with some packages, and with nothing that every node for PyTorch has.
@@ -99,7 +100,8 @@ def check_packages(
                 reach = Reach.NEVER
             elif module.name in configured and module.function_of(node) is None and find_missing is None:
                 reach = Reach.SURELY
-            for top in search.packages(node) if reach else ():
+            needed = [] if find_missing is None else _needed_by(node)
+            for top in (*search.packages(node), *needed) if reach else ():
                 places[reach].setdefault(top, module.where(node))
     sure = places[Reach.SURELY]
     if find_missing is None:
@@ -118,6 +120,14 @@ def check_packages(
             )
             text = f"the nodes' Python has no module {top}"
             yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
+
+
+def _needed_by(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the modules of other packages that a part of torch imports at once."""
+    names = [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        names = [f"{node.module}.{name}" for name in names]
+    return [needed for part, needed in _PARTS_OF_TORCH.items() if any(f"{name}.".startswith(part) for name in names)]
 
 
 def _modules_configured(code: Code) -> frozenset[str]:

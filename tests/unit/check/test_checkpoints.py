@@ -316,3 +316,13 @@ def test_a_loop_variable_named_like_the_parser_is_none(tmp_path: Path) -> None:
     text += "    return p.parse_args()\nparse()\nnet = torch.nn.Linear(1, 1)\n"
     text += "for p in net.parameters():\n    p.grad.copy_(torch.clone(p))\n"
     assert "argument-unknown" in found(tmp_path, text, hyperparameters={"rate": 1})
+
+
+def test_a_part_of_torch_that_needs_another_package(tmp_path: Path) -> None:
+    for line, is_found in (
+        ("from torch.utils.tensorboard import SummaryWriter", True),
+        ("import torch.utils.tensorboard as board", True),
+        ("from torch.utils import data", False),
+    ):
+        assert ("packages" in found(tmp_path, f"{line}\n", missing=["tensorboard"])) is is_found
+    assert "packages" not in found(tmp_path, "from torch.utils.tensorboard import SummaryWriter\n", missing=["other"])
