@@ -272,6 +272,6 @@ def boxed(value: Any, *, by_attribute: bool = False) -> Any:
 
 GROUP = "[ranks]"  # a field of what new_group returns
 MORE = "**"  # among keywords: there may be others
-MANAGER = External("a generator")  # what a function that yields returns; of one for `with`, what it yields
+MANAGER = External("generator")  # what a function that yields returns; of one for `with`, what it yields
 NAMESPACE, DEVICE = External("argparse.Namespace"), External("torch.device")
 _OWN = (External, FunctionValue, ClassValue, ModuleValue, Method, Partial, Record, Scope)

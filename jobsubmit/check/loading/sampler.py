@@ -127,7 +127,7 @@ def _is_same_for_all(code: Code, call: ast.Call) -> bool:
     """Return whether the processes that were followed give a sampler the same seed."""
     events = [event for one in code.followed for event in one.events.values() if event.call is call]
     seeds = [event.argument("seed", 4, UNKNOWN) for event in events]
-    return len(seeds) > 1 and UNKNOWN not in seeds and len(set(seeds)) == 1
+    return len(seeds) > 1 and all(type(seed) is int for seed in seeds) and len(set(seeds)) == 1
 
 
 def _seed_of_divider(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
