@@ -19,7 +19,7 @@ from jobsubmit.check.parsers.argparse.observed import with_observed
 from jobsubmit.check.parsers.find import find_command_line
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.facts import Facts
-from jobsubmit.check.program.hydra import compose
+from jobsubmit.check.program.hydra import Composed, compose
 from jobsubmit.check.program.lookups import names_looked_up
 from jobsubmit.check.program.module import Module, imported_names
 from jobsubmit.check.program.operations import UNKNOWN, lifted
@@ -303,10 +303,11 @@ class Code:
 
 def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     """Analyze a program, and once more with what it then is seen to call by computed names."""
-    observed = observe(program, facts, _local_rank_of_launch(facts), compose(program, facts.argv))
-    code = _look_at(program, facts, words, observed)
+    composed = compose(program, facts.argv)
+    observed = observe(program, facts, _local_rank_of_launch(facts), composed)
+    code = _look_at(program, facts, words, composed, observed)
     names = {**_names_observed(program, observed), **names_looked_up(code.values)}
-    return _look_at(replace(program, looked_up=names), facts, words, observed) if names else code
+    return _look_at(replace(program, looked_up=names), facts, words, composed, observed) if names else code
 
 
 def _names_observed(program: Program, observed: Observed) -> dict[ast.AST, str]:
@@ -328,13 +329,15 @@ def _local_rank_of_launch(facts: Facts) -> dict[str, Any]:
     return dict.fromkeys(_LOCAL_RANK, facts.environment.get(contract.LOCAL_RANK, UNKNOWN)) if is_passed else {}
 
 
-def _look_at(program: Program, facts: Facts, words: tuple[Word, ...], observed: Observed) -> Code:
+def _look_at(
+    program: Program, facts: Facts, words: tuple[Word, ...], composed: Composed | None, observed: Observed
+) -> Code:
     """Analyze a program twice: first without the values of its arguments, then with them.
 
     Where something may change the arguments indirectly, suppose at first that it does not: if it is not executed then,
     that holds.
     """
-    blank = Values(program, facts, composed=compose(program, facts.argv), observed=observed.values)
+    blank = Values(program, facts, composed=composed, observed=observed.values)
     first = explore(program, blank)
     line = with_observed(find_command_line(program, first, blank), observed)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
@@ -352,10 +355,9 @@ def _look_at(program: Program, facts: Facts, words: tuple[Word, ...], observed: 
 
 def _local_ranks(line: CommandLine, facts: Facts) -> dict[str, Any]:
     """Return the argument that torch.distributed.launch gives each process, which differs: its place on the node."""
-    is_passed = facts.mode == "launch" and any(word.partition("=")[0] in _LOCAL_RANK for word in facts.argv)
-    options = [option for option in line.options if not {*_LOCAL_RANK}.isdisjoint(option.names)] if is_passed else []
-    ranks = facts.environment.get(contract.LOCAL_RANK, UNKNOWN)
-    return {option.field: lifted(int, ranks) if option.type == "int" else ranks for option in options}
+    ranks = _local_rank_of_launch(facts)
+    given = ((option, ranks[name]) for option in line.options for name in option.names if name in ranks)
+    return {option.field: lifted(int, rank) if option.type == "int" else rank for option, rank in given}
 
 
 def _never_made(reached: Reached) -> frozenset[ast.Call]:

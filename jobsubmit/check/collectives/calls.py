@@ -10,18 +10,12 @@ from functools import lru_cache
 
 from jobsubmit.check.code import MESHES, Code, is_ddp
 from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
+from jobsubmit.check.interpreter.process import OF_TORCH_DISTRIBUTED
 from jobsubmit.check.origins import set_to
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, own_method
 from jobsubmit.check.program.variables import assigned_to, parameters
 
-_NAMES = frozenset(
-    [
-        *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier"),
-        *("broadcast", "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "new_group", "reduce"),
-        *("reduce_scatter", "scatter"),
-    ]
-)
 _PACKAGES = (
     *("torch.distributed.", "torch.distributed.distributed_c10d."),
     *("deepspeed.comm.", "composer.utils.dist.", "ignite.distributed."),
@@ -102,7 +96,7 @@ class CollectiveFinder:
     def may_combine(self, call: ast.Call, module: Module) -> bool:
         """Return whether a call is a collective of any group, or leads to one."""
         owner, _, last = self.code.program.name_of(call.func, module).rpartition(".")
-        if (last in _NAMES and f"{owner}." in _PACKAGES) or self.name_of(call, module):
+        if (last in OF_TORCH_DISTRIBUTED and f"{owner}." in _PACKAGES) or self.name_of(call, module):
             return True
         found = self.code.program.called(call, module)
         if found is None:
@@ -118,7 +112,7 @@ class CollectiveFinder:
         """Return the name of the collective that a call is, of all processes; empty for any other call."""
         name = self.code.program.name_of(call.func, module)
         owner, _, last = name.rpartition(".")
-        if last in _NAMES and f"{owner}." in _PACKAGES:
+        if last in OF_TORCH_DISTRIBUTED and f"{owner}." in _PACKAGES:
             group = argument(call, "group")
             is_of_all = (group is None or self._is_of_all(group, module)) and not hides_arguments(call)
             return last if is_of_all and len(call.args) <= _PLAIN_ARGUMENTS.get(last, 2) else ""
@@ -332,7 +326,7 @@ def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[
 def _has_collective(body: list[ast.stmt]) -> bool:
     """Return whether statements call something of the name of a collective, also of a group."""
     calls = (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return any(isinstance(call.func, ast.Attribute) and call.func.attr in _NAMES for call in calls)
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr in OF_TORCH_DISTRIBUTED for call in calls)
 
 
 def _chained(node: ast.AST | None) -> Iterator[ast.Call]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
@@ -109,20 +109,20 @@ class Expressions(Operators):
         if scope.function is not None and name in globals_of(scope.function.node):
             home = self.global_scope(scope)
         elif scope.function is not None and name in nonlocals_of(scope.function.node):
-            home = next((one for one in _above(scope) if one is not scope and name in one.names), scope)
+            home = next((one for one in scope.chain() if one is not scope and name in one.names), scope)
         self.memory.touch(home)
         home.names[name] = value
 
     def global_scope(self, scope: Scope) -> Scope:
         """Return the scope of the module around."""
-        for one in _above(scope):
+        for one in scope.chain():
             scope = one
         return scope
 
     def name(self, name: str, scope: Scope) -> Any:
         """Return the value of a variable, or what Python has under its name."""
         is_inner = False
-        for one in _above(scope):
+        for one in scope.chain():
             if name in one.names and not (is_inner and one.owner is not None and one.function is None):
                 return one.names[name]
             is_inner = is_inner or one.function is not None
@@ -394,13 +394,6 @@ class Expressions(Operators):
         ast.DictComp: _comprehension,
         ast.Call: lambda self, node, scope: self.call_of(node, scope),
     }
-
-
-def _above(scope: Scope) -> Iterable[Scope]:
-    one: Scope | None = scope
-    while one is not None:
-        yield one
-        one = one.above
 
 
 def _is_plain(value: Any) -> bool:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from jobsubmit.check.interpreter.calls import Calls, name_of_decorator
+from jobsubmit.check.interpreter.calls import Calls
 from jobsubmit.check.interpreter.memory import (
     MANAGER,
     Changes,
@@ -301,20 +301,10 @@ class Machine(Calls):
         return signal if last is None else last
 
     def _tried(self, node: ast.Try, body: Callable[[], Any], scope: Scope, before: int) -> Any:
-        failed: Raised | None = None
-
-        def attempt() -> Any:
-            nonlocal failed
-            try:
-                return body()
-            except Raised as error:
-                failed = error
-                raise
-
         handlers = [partial(self._handle, one, scope) for one in node.handlers]
         self.tries += 1
         try:
-            signal, changes = self.memory.branch(attempt)
+            signal, changes = self.memory.branch(body)
         except Raised as error:
             fitting = [one for one in node.handlers if self._catches(one, error, scope)]
             if not fitting:
@@ -421,8 +411,7 @@ class Machine(Calls):
     def _class(self, node: ast.ClassDef, scope: Scope) -> None:
         bases = tuple(self.value(one, scope) for one in node.bases)
         own = Scope(scope.module, scope)
-        names = frozenset(filter(None, (name_of_decorator(one) for one in node.decorator_list)))
-        made = ClassValue(node, scope.module, bases, own, names)
+        made = ClassValue(node, scope.module, bases, own)
         own.owner = made
         own.names["__name__"] = node.name
         self.block(node.body, own)

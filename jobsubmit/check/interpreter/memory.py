@@ -30,6 +30,13 @@ class Scope:
     def content(self) -> dict[str, Any]:
         return self.names
 
+    def chain(self) -> Iterator[Scope]:
+        """Yield a scope, and then those around it."""
+        one: Scope | None = self
+        while one is not None:
+            yield one
+            one = one.above
+
     is_open = True  # a variable that only one branch sets is there where it is read
 
 
@@ -84,7 +91,6 @@ class ClassValue:
     module: Module
     bases: tuple[Any, ...]
     scope: Scope
-    decorators: frozenset[str] = frozenset()
 
     def line(self, depth: int = 0) -> Iterator[ClassValue]:
         """Yield a class, and then those above it that the program defines."""
@@ -155,7 +161,7 @@ class Memory:
     def touch(self, changed: Heap) -> None:
         """Remember what an object holds that was there before the branch: it is about to be changed."""
         if self._levels and changed.born < self._starts[-1] and id(changed) not in self._levels[-1]:
-            self._levels[-1][id(changed)] = (changed, _copied(changed.content), changed.is_open)
+            self._levels[-1][id(changed)] = (changed, changed.content.copy(), changed.is_open)
 
     def branch(self, run: Callable[[], Any]) -> tuple[Any, Changes]:
         """Run one branch; return what it returns, and its changes, which are taken back."""
@@ -166,7 +172,7 @@ class Memory:
         finally:
             level = self._levels.pop()
             self._starts.pop()
-            changes = {key: (one, _copied(one.content), one.is_open) for key, (one, _, _) in level.items()}
+            changes = {key: (one, one.content.copy(), one.is_open) for key, (one, _, _) in level.items()}
             for one, before, was_open in level.values():
                 _put(one, before, is_open=was_open)
         return result, changes
@@ -179,8 +185,8 @@ class Memory:
         every = list(branches)
         is_changed = False
         for key, (one, _, _) in {key: entry for changes in every for key, entry in changes.items()}.items():
-            states = [changes[key][1:] if key in changes else (_copied(one.content), one.is_open) for changes in every]
-            states += [(_copied(one.content), one.is_open)] if with_current else []
+            states = [changes[key][1:] if key in changes else (one.content.copy(), one.is_open) for changes in every]
+            states += [(one.content.copy(), one.is_open)] if with_current else []
             self.touch(one)
             content, is_open = states[0]
             for other, other_open in states[1:]:
@@ -192,10 +198,6 @@ class Memory:
 
 
 Changes: TypeAlias = dict[int, tuple[Heap, Any, bool]]
-
-
-def _copied(content: Any) -> Any:
-    return content.copy()
 
 
 def _put(one: Heap, content: Any, *, is_open: bool) -> None:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, Any]) -> tuple[Any] | None:
     facts = run.facts
     if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
-        started = UNKNOWN if facts.has_launcher or not facts.nproc else facts.nproc
-        gpus = started if facts.gpus is None else facts.gpus
+        gpus = facts.gpus_seen
         return (gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0,)
     if name == "torch.distributed.is_available":
         return (True,)
@@ -29,10 +28,7 @@ def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, A
     if name == "torch.distributed.get_rank" and not args and not keywords:
         return (run.joined_as if type(run.joined_as) is int and run.process is not None else facts.rank,)
     if name == "torch.distributed.get_world_size" and not args and not keywords:
-        if run.process is not None:
-            return (run.process.world_size,)
-        nproc = facts.nproc if facts.has_launcher else None
-        return (UNKNOWN if nproc is None else facts.nodes * nproc,)
+        return (facts.world_size if run.process is None else run.process.world_size,)
     if name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
         function = args[0] if args else keywords.get("fn")
         given = keywords.get("args", args[1] if len(args) > 1 else ())

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobsubmit.check.interpreter.memory import (
+    NAMESPACE,
     ClassValue,
     Container,
     External,
@@ -165,7 +166,7 @@ class Operators:
             return UNKNOWN
         if isinstance(owner, str):
             return lifted(lambda one: one in owner, item) if isinstance(item, (str, Several)) else UNKNOWN
-        if isinstance(owner, Record) and owner.kind == External("argparse.Namespace"):
+        if isinstance(owner, Record) and owner.kind == NAMESPACE:
             return item in owner.content or (UNKNOWN if owner.is_open else False)
         content = owner.content if isinstance(owner, Container) else owner
         if isinstance(content, dict) and not isinstance(item, (Container, Record)):

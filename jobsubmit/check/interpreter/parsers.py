@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import ast
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.memory import (
     MORE,
@@ -24,6 +23,7 @@ from jobsubmit.check.interpreter.memory import (
 from jobsubmit.check.interpreter.signals import Ended
 from jobsubmit.check.interpreter.trace import Declared, Parsed
 from jobsubmit.check.program.operations import UNKNOWN, lifted
+from jobsubmit.check.program.refusals import RefusingParser, evaluated
 
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
@@ -38,45 +38,31 @@ _ACTIONS = (
 )
 
 
-def _evaluated(text: str) -> Any:
-    """Return what Python takes a text for, if it is a literal."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return UNKNOWN
-
-
 _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "str": str,
     "bool": bool,
-    "eval": _evaluated,
+    "eval": evaluated,
 }
 
 
-class _RefusedError(Exception):
-    pass
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise _RefusedError(message)
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        raise _RefusedError(message or "")
-
-
 def _made(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Record:
-    parents = [_held(one) for one in run.items(keywords.get("parents", ())) or [] if _held(one) is not None]
+    parents = _parents(run, keywords)
     abbrev = keywords.get("allow_abbrev", True) is not False
-    parser = _Parser(prog="", conflict_handler="resolve", parents=parents, allow_abbrev=abbrev, add_help=False)
+    parser = RefusingParser(
+        prog="", conflict_handler="resolve", parents=[*map(_held, parents)], allow_abbrev=abbrev, add_help=False
+    )
     record = Record(External(_PARSER))
     record.content["="] = parser
-    above = [one.content[_DECLARED] for one in run.items(keywords.get("parents", ())) or [] if _held(one) is not None]
-    record.content[_DECLARED] = [one for declared in above for one in declared]
+    record.content[_DECLARED] = [one for parent in parents for one in parent.content[_DECLARED]]
     record.is_open = "parents" in keywords and run.items(keywords["parents"]) is None
     return record
+
+
+def _parents(run: Calls, keywords: dict[str, Any]) -> list[Record]:
+    """Return the known parsers whose options another one has as well."""
+    return [one for one in run.items(keywords.get("parents", ())) or [] if _held(one) is not None]
 
 
 def _held(record: Any) -> Any:
@@ -185,7 +171,7 @@ def _subparsers(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
         return UNKNOWN
     dest = keywords.get("dest")
     args[0].content[_SUBPARSERS] = True
-    made = held.add_subparsers(**({"dest": dest} if isinstance(dest, str) else {}), parser_class=_Parser)
+    made = held.add_subparsers(**({"dest": dest} if isinstance(dest, str) else {}), parser_class=RefusingParser)
     return _wrapped(_SUBPARSERS, made, args[0])
 
 
@@ -193,7 +179,7 @@ def _add_parser(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     held = _held(args[0])
     if held is None or not isinstance(args[1], str):
         return UNKNOWN
-    parents = [_held(one) for one in run.items(keywords.get("parents", ())) or [] if _held(one) is not None]
+    parents = [*map(_held, _parents(run, keywords))]
     record = Record(External(_PARSER))
     record.content["="] = held.add_parser(args[1], add_help=False, parents=parents)
     return record

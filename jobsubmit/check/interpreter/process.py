@@ -10,36 +10,22 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN
 
-# Calls of libraries, by the last part of their names, that are compared between processes.
-COLLECTIVES = frozenset(
+OF_TORCH_DISTRIBUTED = frozenset(
     [
         *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier"),
         *("broadcast", "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "new_group", "reduce"),
-        *("reduce_scatter", "scatter", "all_to_all_single", "reduce_scatter_tensor", "consolidate_state_dict"),
-        *("wait_for_everyone", "gather_for_metrics"),
+        *("reduce_scatter", "scatter"),
     ]
 )
-NOTED = COLLECTIVES | {
-    *("init_process_group", "init_device_mesh", "DistributedDataParallel", "FullyShardedDataParallel"),
-    *(
-        "destroy_process_group",
-        "set_device",
-        "DistributedSampler",
-        "save",
-        "DataLoader",
-        "spawn",
-        "start_processes",
-        "set_epoch",
-        "Process",
-        "Accelerator",
-        "fully_shard",
-        "from_pretrained",
-        "shard",
-        "islice",
-        "split_dataset_by_node",
-    ),
+COLLECTIVES = OF_TORCH_DISTRIBUTED | {
+    *("all_to_all_single", "reduce_scatter_tensor", "consolidate_state_dict", "wait_for_everyone", "gather_for_metrics")
 }
-
+# Calls of libraries that are compared between processes, by the last parts of their names or an argument.
+NOTED = COLLECTIVES | {
+    *("init_process_group", "init_device_mesh", "destroy_process_group", "spawn", "set_device"),
+    *("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "Accelerator", "from_pretrained"),
+    *("DistributedSampler", "DataLoader", "set_epoch", "save"),
+}
 NOTED_BY_ARGUMENT = frozenset(["download", "device_map"])
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _super(run: Machine, node: ast.Call, scope: Scope) -> Any:
-    function = next((one for one in _scopes(scope) if one.function is not None and one.function.owner), None)
+    function = next((one for one in scope.chain() if one.function is not None and one.function.owner), None)
     if function is None or function.function is None or function.function.owner is None:
         return UNKNOWN
     given = function.function.node.args
@@ -72,13 +72,6 @@ def _eval(run: Machine, node: ast.Call, scope: Scope) -> Any:
         return run.value(ast.parse(text.strip(), mode="eval").body, scope)
     except SyntaxError:
         return UNKNOWN
-
-
-def _scopes(scope: Scope) -> Any:
-    one: Scope | None = scope
-    while one is not None:
-        yield one
-        one = one.above
 
 
 SPECIAL: Mapping[str, Callable[[Any, ast.Call, Scope], Any]] = {

@@ -17,13 +17,11 @@ from jobsubmit.check.program.operations import UNKNOWN
 class Observed:
     """The values of expressions, UNKNOWN where they differ, and the whole names of what calls call.
 
-    `entered` are the functions that were followed, in so many `steps`. It `is_whole` if the program was followed to its
-    end.
+    It took so many `steps`, and `is_whole` if the program was followed to its end. `parsed` are the command lines.
     """
 
     values: Mapping[ast.AST, Any] = field(default_factory=lambda: MappingProxyType({}))
     names: Mapping[ast.AST, str] = field(default_factory=lambda: MappingProxyType({}))
-    entered: frozenset[ast.AST] = frozenset()
     steps: int = 0
     parsed: tuple[Parsed, ...] = ()
     is_whole: bool = False
@@ -148,7 +146,7 @@ class Trace:
         unsure = {node for function in self.skipped for node in ast.walk(function)}
         known = {node: value for node, value in self.values.items() if value is not UNKNOWN and node not in unsure}
         names = {node: next(iter(found)) for node, found in self.callees.items() if len(found) == 1}
-        return Observed(known, names, frozenset(self.entered), steps, tuple(self.parsed.values()), is_whole)
+        return Observed(known, names, steps, tuple(self.parsed.values()), is_whole)
 
 
 def _same(one: Any, other: Any) -> Any:

@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from jobsubmit.check.program.namespaces import Namespaces
 from jobsubmit.check.program.operations import UNKNOWN, has_gaps
+from jobsubmit.check.program.refusals import RefusedError, RefusingParser, evaluated
 
 
 def _yes_no(text: str) -> bool:
@@ -24,18 +25,11 @@ def _yes_no(text: str) -> bool:
     raise ValueError(text)
 
 
-def _evaluated(text: str) -> Any:
-    """Return what Python takes a text for, if it is a literal; UNKNOWN for any other, which may be an expression."""
-    with suppress(ValueError, SyntaxError):
-        return ast.literal_eval(text)
-    return UNKNOWN
-
-
 def _literal(kind: type) -> Callable[[str], Any]:
     """Return a converter that takes literals of one type only, as the configurator of nanoGPT does."""
 
     def convert(text: str) -> Any:
-        value = _evaluated(text)
+        value = evaluated(text)
         value = text if value is UNKNOWN else value
         if type(value) is not kind:
             if kind is float and type(value) is int:
@@ -55,7 +49,7 @@ CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "complex": complex,
     "json.loads": json.loads,
     "ast.literal_eval": ast.literal_eval,
-    "eval": _evaluated,
+    "eval": evaluated,
     "yes_no": _yes_no,
     **{f"{kind.__name__}_literal": _literal(kind) for kind in (int, float, str)},
 }
@@ -171,7 +165,7 @@ class CommandLine:
         parser = self._parser([option for option in self._merged() if not option.is_positional], is_checked=True)
         try:
             _, rest = parser.parse_known_args([word])
-        except _RefusedError as error:
+        except RefusedError as error:
             text = str(error)
             kind = next((kind for sign, kind in _KINDS.items() if sign in text), "type")
             return Refusal(kind, re.sub(r"^argument \S+: ", "", text), self.meant(word.partition("=")[0]))
@@ -184,7 +178,7 @@ class CommandLine:
         parser = self._parser(self._merged(), is_checked=False)
         try:
             parser.parse_known_args([word for word in words if (self.refusal(word) or _NONE).kind != "flag"])
-        except _RefusedError as error:
+        except RefusedError as error:
             match = re.search(r"the following arguments are required: (.*)", str(error))
             names = set(re.split(", |/", match[1])) if match else set[str]()
             return tuple(option for option in self.options if names & set(option.names))
@@ -239,19 +233,9 @@ class CommandLine:
         yield from by_name.values()
 
 
-class _RefusedError(Exception):
-    pass
-
-
-class _Parser(argparse.ArgumentParser):
+class _Parser(RefusingParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(prog="", conflict_handler="resolve", **settings)
-
-    def error(self, message: str) -> NoReturn:
-        raise _RefusedError(message)
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        raise _RefusedError(message or "")
 
 
 def _allow_unknown(settings: dict[str, Any]) -> None:

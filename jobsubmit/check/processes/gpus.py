@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.trace import Event
-from jobsubmit.check.processes.pairs import is_number
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.start.devices import hidden_gpus
 from jobsubmit.common.finding import Finding
@@ -69,7 +68,7 @@ def _devices(one: Followed) -> Iterator[tuple[Event, int]]:
 def _number_of(device: Any) -> int | None:
     if isinstance(device, str) and device.startswith("cuda:") and device[5:].isdigit():
         return int(device[5:])
-    return device if is_number(device) and device >= 0 else None
+    return device if is_count(device) and device >= 0 else None
 
 
 def check_spread_models(code: Code) -> Iterator[Finding]:

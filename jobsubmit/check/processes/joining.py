@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, MESHES, Code
+from jobsubmit.check.code import INIT, MESHES, Code, is_count
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.trace import Event, Group
-from jobsubmit.check.processes.pairs import is_number
 from jobsubmit.common.finding import Finding
 
 _RANK, _WORLD_SIZE = 4, 3  # the places of arguments of init_process_group
@@ -21,7 +20,7 @@ def check_joining(code: Code) -> Iterator[Finding]:
         if event is None or second is None or not (event.is_sure and second.is_sure):
             continue
         rank, other_rank = (found.argument("rank", _RANK) for found in (event, second))
-        if is_number(rank) and rank == other_rank:
+        if is_count(rank) and rank == other_rank:
             yield Finding(
                 "error",
                 "same-ranks",
@@ -34,7 +33,7 @@ def check_joining(code: Code) -> Iterator[Finding]:
             return
     for one, event in joins:
         size = event.argument("world_size", _WORLD_SIZE, 0) if event is not None else 0
-        if event is not None and is_number(size) and size not in (0, -1, one.process.world_size):
+        if event is not None and is_count(size) and size not in (0, -1, one.process.world_size):
             yield Finding(
                 "error" if event.is_sure else "warning",
                 "fixed-world-size",
@@ -75,7 +74,7 @@ def check_groups(code: Code) -> Iterator[Finding]:
     for one in code.followed:
         for event in one.events.values():
             group, source = event.argument("group"), event.argument("src", 1 if event.last == "broadcast" else None)
-            is_outside = isinstance(group, Group) and is_number(source) and source not in group.ranks
+            is_outside = isinstance(group, Group) and is_count(source) and source not in group.ranks
             if is_outside and event.is_sure and one.process.rank in group.ranks:
                 yield Finding(
                     "error",

@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.collectives.calls import finder_of
 from jobsubmit.check.collectives.leaving import is_in_common_loop
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.trace import Event
-from jobsubmit.check.processes.pairs import whole
+from jobsubmit.check.processes.pairs import module_of, whole
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
@@ -29,11 +29,10 @@ def check_meeting(code: Code) -> Iterator[Finding]:
             others = [each for each in code.followed if each is not one]
             is_first = one.process.rank == 0 and not any(event.path in each.events for each in others)
             where = _first_apart(event, other)
-            module = next(home for home in code.program.modules.values() if where in home.parents)
             yield Finding(
                 "warning",
                 "rank-0-collective",
-                module.where(where),
+                module_of(code, where, event).where(where),
                 f"only rank 0 reaches this {event.last}(), which waits for all ranks: the job would hang"
                 if is_first
                 else f"only some ranks reach this {event.last}(), which waits for all ranks: the job would hang",
@@ -61,7 +60,7 @@ def _first_apart(event: Event, other: Followed) -> ast.Call:
 
 def check_leaving_alone(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loop that trains and that one process may leave, but never another one."""
-    finder = CollectiveFinder(code)
+    finder = finder_of(code)
     for one, other in itertools.permutations(whole(code.followed), 2):
         for module, test, node in _leaves(code):
             stays = isinstance(node, ast.While)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from jobsubmit.check.code import Code
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.trace import Event
+from jobsubmit.check.program.module import Module
 
 
 def whole(followed: Sequence[Followed]) -> list[Followed]:
@@ -22,6 +24,6 @@ def both(one: Followed, other: Followed, name: str) -> Iterator[tuple[Event, Eve
             yield event, second
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value is an integer, and no bool."""
-    return isinstance(value, int) and not isinstance(value, bool)
+def module_of(code: Code, node: ast.AST, event: Event) -> Module:
+    """Return the module that a call which leads to an event is in: that of the event, where it is in a text."""
+    return next((module for module in code.program.modules.values() if node in module.parents), event.module)

@@ -33,6 +33,18 @@ class Facts:
     torch_version: str | None = None
 
     @property
+    def gpus_seen(self) -> Any:
+        """Return how many GPUs a process sees, UNKNOWN if that is not known."""
+        # Without a launcher, the program starts its processes itself, one for each GPU.
+        started = UNKNOWN if self.has_launcher or not self.nproc else self.nproc
+        return started if self.gpus is None else self.gpus
+
+    @property
+    def world_size(self) -> Any:
+        """Return how many processes a launcher starts on all nodes, UNKNOWN if it does not or that is not known."""
+        return UNKNOWN if self.nproc is None or not self.has_launcher else self.nodes * self.nproc
+
+    @property
     def no_gpus(self) -> str:
         """Return what a message says where the nodes have no GPUs."""
         return f"the nodes get none: {self.why_no_gpus}" if self.why_no_gpus else "these nodes have none"

@@ -140,9 +140,7 @@ def _of_torch(values: Values, name: str, node: ast.Call) -> Any:
     """Return what torch says of GPUs and of the process group; None for another function."""
     facts = values.facts
     if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
-        # Without a launcher, the program starts its processes itself, one for each GPU.
-        started = UNKNOWN if facts.has_launcher or not facts.nproc else facts.nproc
-        gpus = started if facts.gpus is None else facts.gpus
+        gpus = facts.gpus_seen
         return gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0
     if name == "torch.distributed.is_available":
         return True
@@ -153,8 +151,7 @@ def _of_torch(values: Values, name: str, node: ast.Call) -> Any:
     if name == "torch.distributed.get_rank":
         return facts.rank
     if name == "torch.distributed.get_world_size":
-        nproc = facts.nproc if facts.has_launcher else None
-        return UNKNOWN if nproc is None else facts.nodes * nproc
+        return facts.world_size
     return None
 
 
