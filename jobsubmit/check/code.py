@@ -61,7 +61,7 @@ _OF_LAYERS: Mapping[str, frozenset[str]] = {
     "mmcv": frozenset(["MMDistributedDataParallel", "EpochBasedRunner", "build_runner", "init_dist"]),
     "mmengine": frozenset(["MMDistributedDataParallel", "Runner", "init_dist"]),
 }
-_MOST_STEPS = 60_000  # in which a program is followed, so that several processes are followed one by one
+_MOST_STEPS = 100_000  # in which a program is followed, so that several processes are followed one by one
 INIT = "torch.distributed.init_process_group"
 MESHES = (
     "torch.distributed.device_mesh.init_device_mesh",

@@ -180,6 +180,8 @@ def _compared(code: Callable[[], Code], known: Container[str], boot_file: str) -
     for check in OF_PROCESSES:
         found = _safely(check.__name__.removeprefix("check_"), partial(_judge, check, code), boot_file)
         yield from (finding for finding in found if finding.check not in known)
+        if any(finding.check in _OF_STARTS for finding in found):
+            return
 
 
 def _judge(check: Callable[[Code], Iterable[Finding]], code: Callable[[], Code]) -> Iterable[Finding]:

@@ -88,9 +88,10 @@ class Calls(Attributes):
             given[MORE] = UNKNOWN
         visible = plain(self.environment.content.get("CUDA_VISIBLE_DEVICES"))
         held = tuple(_noted(one) for one in args)
-        self.trace.happen(
-            Event(node, self.here, name, held, given, tuple(self.path), not self.doubts and not self.handlers, visible)
-        )
+        self.happened += 1
+        is_sure = not self.doubts and not self.handlers
+        times = 2 if self.unknown_loops else 1
+        self.trace.happen(Event(node, self.here, name, held, given, tuple(self.path), is_sure, visible, times))
 
     def arguments(self, node: ast.Call, scope: Scope) -> tuple[list[Any], dict[str, Any], bool]:
         """Return the arguments of a call, and whether there may be others."""

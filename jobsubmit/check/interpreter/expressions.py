@@ -67,6 +67,8 @@ class Expressions(Operators):
         self.path: list[ast.Call] = []
         self.joined_as: Any = None  # the rank that the process group was given
         self.costs: dict[ast.AST, tuple[int, int]] = {}  # calls of each function, and steps in them
+        self.happened = 0  # events until now
+        self.eventful: set[ast.AST] = set()  # functions in which there were any
         self.lost_after: int | None = None  # how much was seen before the first loop that was not followed to its end
         self.unknown_loops = 0  # around, with an unknown number of passes
         self.tries = 0  # blocks around whose errors are caught

@@ -32,6 +32,7 @@ _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save
 _DEEPEST = 40  # calls inside each other
 _MOST_AGAIN, _MOST_AGAIN_PERHAPS = 8, 2  # calls of the same function inside each other, and if they may not be made
 _MOST_CALLS, _MOST_STEPS_OF_ONE = 24, 8_000
+_MOST_CALLS_IN_LOOP, _MOST_STEPS_IN_LOOP = 6, 600  # of a function without events, in loops that are not followed exactly
 
 
 class _Frame(NamedTuple):
@@ -93,7 +94,7 @@ class Machine(Calls):
         if len(self.stack) >= _DEEPEST or again >= most_again or self._is_costly(function.node):
             self.forget([*args, *keywords.values()])
             return UNKNOWN
-        before = self.steps
+        before, happened = self.steps, self.happened
         scope = Scope(function.module, function.scope, function.owner)
         scope.function = function
         self._bind(function, scope, args, keywords, is_open=is_open)
@@ -114,6 +115,8 @@ class Machine(Calls):
             self.doubts -= len(frame.doubts)
             calls, steps = self.costs.get(function.node, (0, 0))
             self.costs[function.node] = (calls + 1, steps + self.steps - before)
+            if self.happened > happened:
+                self.eventful.add(function.node)
         return self._returned(signal, frame, function.node)
 
     def _unless_left(self, frame: _Frame, run: Callable[[], Any]) -> Any:
@@ -129,6 +132,8 @@ class Machine(Calls):
         """Return whether a function was followed so often, and for so long, that it is not followed again."""
         calls, steps = self.costs.get(function, (0, 0))
         is_costly = calls > _MOST_CALLS and steps > _MOST_STEPS_OF_ONE
+        if self.unknown_loops and function not in self.eventful:
+            is_costly = is_costly or (calls > _MOST_CALLS_IN_LOOP and steps > _MOST_STEPS_IN_LOOP)
         if is_costly:
             self.trace.skipped.add(function)
         return is_costly

@@ -180,7 +180,7 @@ class Memory:
     def join(self, branches: Iterable[Changes], *, with_current: bool = False) -> bool:
         """Continue with what several branches leave behind, and with what is there now if that is one of them.
 
-        Return whether anything is another than it was.
+        Return whether anything is another than it was, except for variables that are new.
         """
         every = list(branches)
         is_changed = False
@@ -192,12 +192,19 @@ class Memory:
             for other, other_open in states[1:]:
                 content, differs = _joined_content(content, other, is_kept=not isinstance(one, Container))
                 is_open = is_open or other_open or (differs and not isinstance(one, Scope))
-            is_changed = is_changed or content != one.content or is_open != one.is_open
+            if is_open == one.is_open and _are_alike(content, one.content):
+                continue
+            is_changed = is_changed or not isinstance(one, Scope) or not _are_alike(_known_to(one, content), one.content)
             _put(one, content, is_open=is_open)
         return is_changed
 
 
 Changes: TypeAlias = dict[int, tuple[Heap, Any, bool]]
+
+
+def _known_to(scope: Scope, content: dict[str, Any]) -> dict[str, Any]:
+    """Return what a new content of a scope has for the variables that the scope has already."""
+    return {name: value for name, value in content.items() if name in scope.names}
 
 
 def _put(one: Heap, content: Any, *, is_open: bool) -> None:
@@ -229,14 +236,29 @@ def _joined_content(one: Any, other: Any, *, is_kept: bool) -> tuple[Any, bool]:
 
 def joined(one: Any, other: Any) -> Any:
     """Return the value that is one or the other: UNKNOWN unless they are the same."""
+    return one if _are_alike(one, other) else UNKNOWN
+
+
+def _are_alike(one: Any, other: Any, depth: int = 0) -> bool:
+    """Return whether two values cannot be told apart: objects of the same class that hold the same do not differ."""
     if one is other:
-        return one
-    if type(one) is type(other) and not isinstance(one, (Scope, Record, Container)):
-        return one if one == other else UNKNOWN
-    if isinstance(one, Container) and isinstance(other, Container):
-        is_same = type(one.content) is type(other.content) and one.content == other.content
-        return one if is_same and one.is_open == other.is_open else UNKNOWN
-    return UNKNOWN
+        return True
+    if type(one) is not type(other) or depth > _DEEPEST:
+        return False
+    if isinstance(one, (Container, Record)):
+        is_same = one.is_open == other.is_open and _are_alike(one.content, other.content, depth + 1)
+        return is_same and (isinstance(one, Container) or _are_same_kind(one, other, depth))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_are_alike(one[key], other[key], depth + 1) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(
+            _are_alike(left, right, depth + 1) for left, right in zip(one, other, strict=True)
+        )
+    return bool(one == other)
+
+
+def _are_same_kind(one: Record, other: Record, depth: int) -> bool:
+    return one.kind == other.kind and _are_alike(one.entries, other.entries, depth + 1)
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -50,7 +50,8 @@ class Event:
     """A call of something that a library has: its whole name, or `?.method` of an object that is not known.
 
     `path` are the calls that lead to it, itself at last. It `is_sure` unless it depends on what is not known.
-    `visible` is the value of CUDA_VISIBLE_DEVICES then, None if it is not set; it happened so many `times`.
+    `visible` is the value of CUDA_VISIBLE_DEVICES then, None if it is not set; it happened so many `times`, 2 in a loop
+    with an unknown number of passes.
     """
 
     call: ast.Call
