@@ -14,6 +14,7 @@ from jobsubmit.check.interpreter.memory import (
     External,
     Method,
     ModuleValue,
+    Own,
     Record,
     joined,
 )
@@ -44,7 +45,7 @@ def is_instance(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
 
 def _is_of(value: Any, kind: Any) -> Any:
     """Return whether a value is of a class, as far as that is known."""
-    if value is UNKNOWN or isinstance(value, Several) or kind is UNKNOWN:
+    if value is UNKNOWN or isinstance(value, (Several, Own)) or kind is UNKNOWN:
         return UNKNOWN
     if isinstance(kind, ClassValue):
         if isinstance(value, Record):

@@ -15,11 +15,13 @@ from jobsubmit.check.interpreter.memory import (
     FunctionValue,
     Method,
     ModuleValue,
+    Own,
     Partial,
     Record,
     Super,
     plain,
 )
+from jobsubmit.check.interpreter.own import own_in
 from jobsubmit.check.interpreter.signals import Raised
 from jobsubmit.check.program.configuration import OpenFile
 from jobsubmit.check.program.module import Module
@@ -168,6 +170,8 @@ class Attributes(Expressions):
 
     def item(self, owner: Any, key: Any) -> Any:
         """Return an entry of a container."""
+        if isinstance(key, Own):
+            key = UNKNOWN
         if isinstance(owner, Record):
             getter = owner.kind.find("__getitem__") if isinstance(owner.kind, ClassValue) else None
             if isinstance(getter, FunctionValue):
@@ -206,6 +210,8 @@ class Attributes(Expressions):
 
     def set_item(self, owner: Any, key: Any, value: Any) -> None:
         """Set an entry of a container."""
+        if isinstance(key, Own):
+            key = UNKNOWN
         if isinstance(owner, Record):
             setter = owner.kind.find("__setitem__") if isinstance(owner.kind, ClassValue) else None
             if isinstance(setter, FunctionValue):
@@ -222,6 +228,7 @@ class Attributes(Expressions):
             if key is UNKNOWN or isinstance(key, (Container, Record)):
                 held.is_open = True
                 held.content.update(dict.fromkeys(held.content, UNKNOWN))
+                held.own = own_in(value)
             else:
                 held.content[key] = value
         elif isinstance(held.content, list):

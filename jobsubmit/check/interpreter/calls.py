@@ -28,7 +28,8 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.methods import method_of_container, method_of_text
 from jobsubmit.check.interpreter.of_torch import start_process
-from jobsubmit.check.interpreter.process import NOTED, NOTED_BY_ARGUMENT, is_optimizer
+from jobsubmit.check.interpreter.own import derived_call, is_wrapping, mark_part, own_in, prepared
+from jobsubmit.check.interpreter.process import COLLECTIVES, NOTED, NOTED_BY_ARGUMENT, is_optimizer
 from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.trace import Event, Group, Inner, Made
 from jobsubmit.check.program.configuration import OpenFile
@@ -66,9 +67,15 @@ class Calls(Attributes):
         try:
             if self.process is not None:
                 self._happen(node, callee, args, keywords, is_open=is_open)
-            return self.call(callee, args, keywords, is_open=is_open)
+            result = self.call(callee, args, keywords, is_open=is_open)
         finally:
             self.path.pop()
+        if self.process is None or _is_followed(callee):
+            return result
+        name = callee.name if isinstance(callee, External) else getattr(node.func, "attr", "?")
+        source = callee.owner if isinstance(callee, Method) else callee
+        given = [*args, *keywords.values()]
+        return derived_call(result, source, name, given, is_judged=self.without_gradients > 0)
 
     def _happen(self, node: ast.Call, callee: Any, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> None:
         """Remember a call of something that a library has."""
@@ -81,6 +88,7 @@ class Calls(Attributes):
             name = f"?.{node.func.attr}"
         else:
             return
+        self._note_waiting(node, name, args, keywords)
         if name.rpartition(".")[2] not in NOTED and not NOTED_BY_ARGUMENT & keywords.keys() and not is_optimizer(name):
             return
         given = {key: _noted(value) for key, value in keywords.items()}
@@ -92,6 +100,17 @@ class Calls(Attributes):
         is_sure = not self.doubts and not self.handlers
         times = 2 if self.unknown_loops else 1
         self.trace.happen(Event(node, self.here, name, held, given, tuple(self.path), is_sure, visible, times))
+
+    def _note_waiting(self, node: ast.Call, name: str, args: list[Any], keywords: dict[str, Any]) -> None:
+        """Remember a call that waits for all processes, or changes the weights of a model."""
+        last = name.rpartition(".")[2]
+        self.is_wrapped = self.is_wrapped or is_wrapping(name)
+        is_collective = last in COLLECTIVES and keywords.get("group") is None
+        is_step = last == "step" and name.startswith("torch.optim.") and "lr_scheduler" not in name
+        if is_collective or last == "save" or (self.is_wrapped and (last == "backward" or is_step)):
+            self.waits.names.append(last)
+        if name.endswith("ReduceLROnPlateau.step") and own_in((*args, *keywords.values())):
+            self.waits.decide(node, self.here, "step", ["step"])
 
     def arguments(self, node: ast.Call, scope: Scope) -> tuple[list[Any], dict[str, Any], bool]:
         """Return the arguments of a call, and whether there may be others."""
@@ -252,7 +271,7 @@ class Calls(Attributes):
         if not name.startswith(_LATER):
             self._call_back(args, keywords)
         self.unknown_calls += 1
-        return Record(External(name), is_open=True)
+        return mark_part(Record(External(name), is_open=True), [*args, *keywords.values()])
 
     def _call_back(self, args: list[Any], keywords: dict[str, Any]) -> None:
         """Follow the functions that something unknown is given: it may call them, with anything."""
@@ -303,6 +322,8 @@ class Calls(Attributes):
                 self.memory.touch(owner)
                 owner.content[args[0]] = args[1]
                 return None
+            if name in ("prepare", "prepare_data_loader", "setup_dataloaders") and isinstance(owner.kind, External):
+                return prepared(args[0]) if len(args) == 1 else tuple(map(prepared, args))
             if name == "Process" and isinstance(owner.kind, External) and "multiprocessing" in owner.kind.name:
                 return start_process(self, args, keywords)
             known = OF_LIBRARIES.get(f"{owner.kind.name}.{name}") if isinstance(owner.kind, External) else None
@@ -352,6 +373,14 @@ def name_of_decorator(node: ast.expr) -> str:
     """Return the last part of the name of a decorator."""
     node = node.func if isinstance(node, ast.Call) else node
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_followed(callee: Any) -> bool:
+    """Return whether a call is followed, so that what it returns is known as well as it can be."""
+    if isinstance(callee, (Method, Partial)):
+        return _is_followed(callee.function)
+    is_callable = isinstance(callee, Record) and isinstance(callee.kind, ClassValue) and callee.kind.find("__call__")
+    return isinstance(callee, (FunctionValue, ClassValue)) or bool(is_callable)
 
 
 def _noted(value: Any) -> Any:

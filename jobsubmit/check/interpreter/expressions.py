@@ -16,12 +16,14 @@ from jobsubmit.check.interpreter.memory import (
     FunctionValue,
     Memory,
     ModuleValue,
+    Own,
     Record,
     Scope,
     joined,
     plain,
 )
 from jobsubmit.check.interpreter.operators import OBJECTS, Operators
+from jobsubmit.check.interpreter.own import Waits, derived, derived_attribute, item_of, own_in
 from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.signals import OutOfTimeError
 from jobsubmit.check.interpreter.trace import Trace
@@ -75,6 +77,9 @@ class Expressions(Operators):
         self.handlers = 0  # of errors, around
         self.doubts = 0  # branches around that may not be taken
         self.has_group = False
+        self.waits = Waits()
+        self.is_wrapped = False  # whether a model was made that averages its gradients
+        self.without_gradients = 0  # blocks around
         self.has_changed = False  # in the branches that were followed last
         self.here = program.boot  # the module that calls
 
@@ -157,7 +162,7 @@ class Expressions(Operators):
                     end = len(items) - (len(parts) - stars[0] - 1)
                     items = [*items[: stars[0]], Container(items[stars[0] : end]), *items[end:]]
                 if items is None or len(items) != len(parts):
-                    items = [UNKNOWN] * len(parts)
+                    items = [derived(UNKNOWN, value)] * len(parts)
                 for part, item in zip(parts, items, strict=True):
                     self.assign(part, item, scope)
 
@@ -199,7 +204,8 @@ class Expressions(Operators):
         return self.name(node.id, scope)
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Any:
-        return self.attribute(self.value(node.value, scope), node.attr)
+        owner = self.value(node.value, scope)
+        return derived_attribute(self.attribute(owner, node.attr), owner, node.attr)
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Any:
         owner = self.value(node.value, scope)
@@ -209,8 +215,8 @@ class Expressions(Operators):
                 for one in (node.slice.lower, node.slice.upper, node.slice.step)
             ]
             is_known = all(one is None or type(one) is int for one in bounds)
-            return self.part(owner, slice(*bounds)) if is_known else UNKNOWN
-        return self.item(owner, self.value(node.slice, scope))
+            return derived(self.part(owner, slice(*bounds)) if is_known else UNKNOWN, owner)
+        return derived(self.item(owner, self.value(node.slice, scope)), owner)
 
     def _dict(self, node: ast.Dict, scope: Scope) -> Any:
         made = Container({})
@@ -242,9 +248,9 @@ class Expressions(Operators):
             if isinstance(value, Several):
                 return lifted(lambda one: not one, value)
             known = self.truth_of(value)
-            return UNKNOWN if known is None else not known
-        if value is UNKNOWN or isinstance(value, OBJECTS):
-            return UNKNOWN
+            return derived(UNKNOWN, value) if known is None else not known
+        if value is UNKNOWN or isinstance(value, (*OBJECTS, Own)):
+            return derived(UNKNOWN, value)
         operation = {ast.USub: lambda one: -one, ast.UAdd: lambda one: +one, ast.Invert: lambda one: ~one}
         return lifted(operation[type(node.op)], value)
 
@@ -252,6 +258,7 @@ class Expressions(Operators):
         """Return the value of `a or b`; where one of them is not known, what the others are is asked all the same."""
         decisive = isinstance(node.op, ast.Or)
         is_clear, result = True, UNKNOWN
+        unclear: list[Any] = []
         for one in node.values:
             value = self.value(one, scope)
             known = self.truth_of(value)
@@ -259,8 +266,9 @@ class Expressions(Operators):
                 return value if is_clear else (UNKNOWN if not isinstance(value, bool) else decisive)
             if known is None:
                 is_clear = False
+                unclear.append(value)
             result = value
-        return result if is_clear else UNKNOWN
+        return result if is_clear else derived(UNKNOWN, *unclear)
 
     def _compare(self, node: ast.Compare, scope: Scope) -> Any:
         left = self.value(node.left, scope)
@@ -272,7 +280,7 @@ class Expressions(Operators):
         if len(results) == 1:
             return results[0]
         truths = [self.truth_of(one) for one in results]
-        return False if False in truths else UNKNOWN if None in truths else True
+        return False if False in truths else derived(UNKNOWN, *results) if None in truths else True
 
     def _if_else(self, node: ast.IfExp, scope: Scope) -> Any:
         known = self.truth(node.test, scope)
@@ -282,14 +290,14 @@ class Expressions(Operators):
 
     def _joined_text(self, node: ast.JoinedStr, scope: Scope) -> Any:
         parts = [self.value(one, scope) for one in node.values]
-        if any(one is UNKNOWN or isinstance(one, OBJECTS) for one in parts):
+        if any(one is UNKNOWN or isinstance(one, (*OBJECTS, Own)) for one in parts):
             return UNKNOWN
         return lifted(lambda *each: "".join(map(str, each)), *parts)
 
     def _formatted(self, node: ast.FormattedValue, scope: Scope) -> Any:
         value = self.value(node.value, scope)
         spec = "" if node.format_spec is None else self.value(node.format_spec, scope)
-        if value is UNKNOWN or spec is UNKNOWN or isinstance(value, OBJECTS):
+        if value is UNKNOWN or spec is UNKNOWN or isinstance(value, (*OBJECTS, Own)):
             return UNKNOWN
         if type(value) is tuple or len(str(spec)) > _LONGEST_FORMAT:
             return UNKNOWN
@@ -324,11 +332,13 @@ class Expressions(Operators):
                 self.set_item(made, self.value(node.key, scope), self.value(node.value, scope))
             else:
                 made.content.append(self.value(node.elt, scope))
+                made.own = made.own or own_in(made.content[-1])
             return
         loop = node.generators[index]
-        items = self.items(self.value(loop.iter, scope))
+        held = self.value(loop.iter, scope)
+        items = self.items(held)
         if items is None or len(items) > _LONGEST_COMPREHENSION:
-            items = [UNKNOWN]
+            items = [item_of(held)]
             made.is_open = True
         for item in items:
             self.assign(loop.target, item, scope)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jobsubmit.check.interpreter.machine import Machine
+from jobsubmit.check.interpreter.own import Decision
 from jobsubmit.check.interpreter.process import Process, some_processes
 from jobsubmit.check.interpreter.trace import Event, Observed
 from jobsubmit.check.program.facts import Facts
@@ -31,6 +32,7 @@ def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: 
 class Followed:
     """A process that was followed: its calls of libraries by the calls that lead to them, and what conditions were.
 
+    `decisions` are what it decides by its own data. It
     `is_whole` unless it was not followed to its end; it `is_nested` if a launcher starts it, and it starts others.
     """
 
@@ -39,6 +41,7 @@ class Followed:
     values: Mapping[ast.AST, Any]
     is_whole: bool
     is_nested: bool = False
+    decisions: Mapping[ast.expr, Decision] = field(default_factory=dict)
 
 
 def follow_processes(
@@ -55,5 +58,6 @@ def follow_processes(
             continue
         is_nested = facts.has_launcher and machine.started > 0
         is_whole = machine.ended_by == ""
-        found.append(Followed(process, machine.trace.events, machine.trace.values, is_whole, is_nested))
+        trace = machine.trace
+        found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, machine.waits.decisions))
     return found

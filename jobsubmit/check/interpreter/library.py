@@ -24,6 +24,7 @@ from jobsubmit.check.interpreter.memory import (
     External,
     FunctionValue,
     Method,
+    Own,
     Partial,
     Record,
     boxed,
@@ -32,6 +33,7 @@ from jobsubmit.check.interpreter.memory import (
 from jobsubmit.check.interpreter.methods import deep_copied
 from jobsubmit.check.interpreter.of_omegaconf import as_dict, value_of_omegaconf
 from jobsubmit.check.interpreter.of_torch import start_process, value_of_torch
+from jobsubmit.check.interpreter.own import counted, item_of, zipped
 from jobsubmit.check.interpreter.parsers import PARSERS
 from jobsubmit.check.interpreter.signals import Ended, Raised
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, parse_text
@@ -137,12 +139,14 @@ def _range(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
 def _enumerate(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     items = run.items(args[0])
     start = args[1] if len(args) > 1 else keywords.get("start", 0)
-    return UNKNOWN if items is None or type(start) is not int else Container(list(enumerate(items, start)))
+    if items is None or type(start) is not int:
+        return counted(args[0])
+    return Container(list(enumerate(items, start)))
 
 
 def _zip(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     every = [run.items(one) for one in args]
-    return UNKNOWN if None in every else Container(list(zip(*every, strict=False)))
+    return zipped(args) if None in every else Container(list(zip(*every, strict=False)))
 
 
 def _map(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
@@ -229,7 +233,7 @@ def _literal(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
 def _min_or_max(choose: Callable[..., Any]) -> _Known:
     def found(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
         items = run.items(args[0]) if len(args) == 1 else args
-        if not items or any(one is UNKNOWN or isinstance(one, (Record, Container)) for one in items):
+        if not items or any(one is UNKNOWN or isinstance(one, (Record, Container, Own)) for one in items):
             return UNKNOWN
         return UNKNOWN if keywords else lifted(choose, *items) if len(items) > 1 else items[0]
 
@@ -254,6 +258,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     "range": _range,
     "enumerate": _enumerate,
     "zip": _zip,
+    "next": lambda run, args, keywords: item_of(args[0]),
     "map": _map,
     "dict": _dict,
     "collections.OrderedDict": _dict,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from jobsubmit.check.interpreter.calls import Calls
+from jobsubmit.check.interpreter.calls import Calls, name_of_decorator
 from jobsubmit.check.interpreter.memory import (
     MANAGER,
     Changes,
@@ -18,10 +19,12 @@ from jobsubmit.check.interpreter.memory import (
     External,
     FunctionValue,
     ModuleValue,
+    Own,
     Record,
     Scope,
     plain,
 )
+from jobsubmit.check.interpreter.own import item_of, own_in
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, OutOfTimeError, Raised, Return
 from jobsubmit.check.program.module import FUNCTIONS, Module, origin
 from jobsubmit.check.program.operations import UNKNOWN
@@ -32,7 +35,7 @@ _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save
 _DEEPEST = 40  # calls inside each other
 _MOST_AGAIN, _MOST_AGAIN_PERHAPS = 8, 2  # calls of the same function inside each other, and if they may not be made
 _MOST_CALLS, _MOST_STEPS_OF_ONE = 24, 8_000
-_MOST_CALLS_IN_LOOP, _MOST_STEPS_IN_LOOP = 6, 600  # of a function without events, in loops that are not followed exactly
+_MOST_CALLS_IN_LOOP, _MOST_STEPS_IN_LOOP = 6, 600  # of one without events, in a loop with an unknown number of passes
 
 
 class _Frame(NamedTuple):
@@ -69,6 +72,7 @@ class Machine(Calls):
             self.modules[module.name] = value
             value.scope.names.update({"__name__": module.name, "__file__": module.path})
             self.functions.append(_Frame([], [], []))
+            self.waits.leaving.append([])
             try:
                 self.block(module.tree.body, value.scope)
             except Raised:
@@ -76,6 +80,7 @@ class Machine(Calls):
                     raise
             finally:
                 self.functions.pop()
+                self.waits.leaving.pop()
         return self.modules[module.name]
 
     def block(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
@@ -104,6 +109,9 @@ class Machine(Calls):
         self.stack.append(function.node)
         frame = _Frame([], [], [])
         self.functions.append(frame)
+        self.waits.leaving.append([])
+        without = has_no_gradients(function.node)
+        self.without_gradients += without
         try:
             signal = self._unless_left(frame, partial(self.block, function.node.body, scope))
         except RecursionError:
@@ -112,6 +120,8 @@ class Machine(Calls):
         finally:
             self.stack.pop()
             self.functions.pop()
+            self.waits.leave(self.waits.leaving.pop())
+            self.without_gradients -= without
             self.doubts -= len(frame.doubts)
             calls, steps = self.costs.get(function.node, (0, 0))
             self.costs[function.node] = (calls + 1, steps + self.steps - before)
@@ -172,18 +182,19 @@ class Machine(Calls):
         if given.kwarg is not None:
             names[given.kwarg.arg] = Container(rest, is_open=is_open)
 
-    def either(self, *branches: Callable[[], Any], is_doubtful: bool = True) -> Any:
+    def either(self, *branches: Callable[[], Any], is_doubtful: bool = True, otherwise: Any = UNKNOWN) -> Any:
         """Follow branches of which only one is executed; return how they are left, if all of them are.
 
-        Unless it `is_doubtful`, the first one is executed, as the body of a loop is.
+        Unless it `is_doubtful`, the first one is executed, as the body of a loop is. What differs after them is
+        `otherwise`.
         """
         self.doubts += is_doubtful
         try:
-            return self._either(branches)
+            return self._either(branches, otherwise)
         finally:
             self.doubts -= is_doubtful
 
-    def _either(self, branches: Sequence[Callable[[], Any]]) -> Any:
+    def _either(self, branches: Sequence[Callable[[], Any]], otherwise: Any) -> Any:
         live: list[Changes] = []
         errors: list[Exception] = []
         signals: list[Any] = []
@@ -208,23 +219,54 @@ class Machine(Calls):
             if self.loops and any(signal in (BREAK, CONTINUE) for signal in signals):
                 self.doubts += 1  # and in this pass of a loop only if that goes on
                 self.loops[-1].doubts.append(1)
-            self.has_changed = self.memory.join(live)
+            self.has_changed = self.memory.join(live, otherwise=otherwise)
             return None
         if not signals:
             raise errors[0]
         return LEFT
 
     def _if(self, node: ast.If, scope: Scope) -> Any:
-        known = self.truth(node.test, scope)
+        value = self.value(node.test, scope)
+        known = self.truth_of(value)
         if known is not None:
             return self.block(node.body if known else node.orelse, scope)
         branches = partial(self.block, node.body, scope), partial(self.block, node.orelse, scope)
+        own = own_in(value)
+        if own is not None:
+            return self._decide(node.test, own, scope.module, *branches)
         return self.either(*branches, is_doubtful=not _is_periodic(node.test))
 
+    def _decide(self, test: ast.expr, own: Own, module: Module, *branches: Callable[[], Any]) -> Any:
+        """Follow the branches of a condition that each process decides by what only it knows."""
+        waits = self.waits
+        found: list[tuple[list[str], Any]] = []
+
+        def noted(run: Callable[[], Any]) -> Any:
+            start = len(waits.names)
+            signal = run()
+            found.append((list(waits.since(start)), signal))
+            return signal
+
+        result = self.either(*(partial(noted, run) for run in branches), otherwise=Own(is_judged=own.is_judged))
+        if len(found) == len(branches):
+            (names, signal), (others, other) = found
+            apart = (Counter(names) - Counter(others)) + (Counter(others) - Counter(names))
+            waits.decide(test, module, "only", (name for name in apart if name != "save"))
+            if own.is_judged and "save" in apart:
+                waits.decide(test, module, "save", ["save"])
+            for one in (signal, other):
+                if one is BREAK and waits.loops:
+                    waits.leaving[-1].append((test, module, "leave", waits.loops[-1]))
+                elif one is CONTINUE or isinstance(one, Return):
+                    waits.leaving[-1].append((test, module, "skip", len(waits.names)))
+        return result
+
     def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> Any:
-        items = self.items(self.value(node.iter, scope))
+        held = self.value(node.iter, scope)
+        items = self.items(held)
         if items is None or len(items) > _LONGEST_LOOP:
-            return self._loop_of_unknown(node, scope, lambda: self.assign(node.target, UNKNOWN, scope))
+            item = item_of(self._gone_through(held))
+            return self._loop_of_unknown(node, scope, lambda: self.assign(node.target, item, scope))
         with self._loop():
             for item in items:
                 self.assign(node.target, item, scope)
@@ -233,23 +275,37 @@ class Machine(Calls):
                     return None if signal is BREAK else signal
         return self.block(node.orelse, scope)
 
+    def _gone_through(self, held: Any) -> Any:
+        """Return what a loop goes through where an object of the program says so."""
+        begins = held.kind.find("__iter__") if isinstance(held, Record) and isinstance(held.kind, ClassValue) else None
+        if self.process is None or not isinstance(begins, FunctionValue):
+            return held
+        found = self.invoke(begins, [held], {}, is_open=False)
+        if found is held and isinstance(held.kind.find("__next__"), FunctionValue):
+            return self.invoke(held.kind.find("__next__"), [held], {}, is_open=False)
+        return found
+
     @contextmanager
     def _loop(self) -> Iterator[None]:
         """Follow a loop: until its end, what was seen in it may be otherwise in another pass."""
         self.unfinished.append(self.trace.size)
+        self.waits.loops.append(len(self.waits.names))
         try:
             yield
         finally:
             self.unfinished.pop()
+            self.waits.loops.pop()
 
     def _pass(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
         """Follow one pass of a loop; what leaves it in one branch only is joined with what does not."""
         frame = _Frame([], [], [])
         self.loops.append(frame)
+        self.waits.leaving.append([])
         try:
             signal = self._unless_left(frame, partial(self.block, body, scope))
         finally:
             self.loops.pop()
+            self.waits.leave(self.waits.leaving.pop())
             self.doubts -= len(frame.doubts)
         if frame.left:
             self.memory.join([changes for _, changes in frame.left], with_current=signal is not LEFT)
@@ -282,7 +338,8 @@ class Machine(Calls):
     def _while(self, node: ast.While, scope: Scope) -> Any:
         with self._loop():
             for _ in range(_LONGEST_LOOP):
-                known = self.truth(node.test, scope)
+                value = self.value(node.test, scope)
+                known = self.truth_of(value)
                 if known is None or (known and isinstance(node.test, ast.Constant)):
                     break
                 if not known:
@@ -290,7 +347,11 @@ class Machine(Calls):
                 signal = self._pass(node.body, scope)
                 if signal is not None:
                     return None if signal is BREAK else signal
-        return self._loop_of_unknown(node, scope, lambda: None)
+        start = len(self.waits.names)
+        signal = self._loop_of_unknown(node, scope, lambda: None)
+        if own_in(self.value(node.test, scope)):
+            self.waits.leave([(node.test, scope.module, "leave", start)])
+        return signal
 
     def _try(self, node: ast.Try, scope: Scope) -> Any:
         before = self.unknown_calls
@@ -356,7 +417,12 @@ class Machine(Calls):
                 entered = self.call(self.attribute(entered, "__enter__"), [], {})
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, entered, scope)
-        return self.block(node.body, scope)
+        without = any(map(is_without_gradients, (item.context_expr for item in node.items)))
+        self.without_gradients += without
+        try:
+            return self.block(node.body, scope)
+        finally:
+            self.without_gradients -= without
 
     def _match(self, node: ast.Match, scope: Scope) -> Any:
         subject = plain(self.value(node.subject, scope))
@@ -492,6 +558,17 @@ def is_generating(function: ast.AST) -> bool:
         if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
             waiting += ast.iter_child_nodes(node)
     return False
+
+
+def is_without_gradients(node: ast.expr) -> bool:
+    """Return whether a decorator or a context switches gradients off."""
+    return name_of_decorator(node) in ("no_grad", "inference_mode")
+
+
+@lru_cache(maxsize=10_000)
+def has_no_gradients(function: ast.AST) -> bool:
+    """Return whether a function is decorated so."""
+    return any(map(is_without_gradients, getattr(function, "decorator_list", ())))
 
 
 @lru_cache(maxsize=10_000)

@@ -43,11 +43,24 @@ class Scope:
 class Container:
     """A list, a mapping or a set; with `is_open`, it may hold more. `by_attribute`, entries are fields, too."""
 
-    __slots__ = ("born", "by_attribute", "content", "is_open")
+    __slots__ = ("born", "by_attribute", "content", "is_open", "own")
 
     def __init__(self, content: Any, *, is_open: bool = False, by_attribute: bool = False) -> None:
+        self.own: Own | None = None  # what may be in it beside its content
         self.content, self.is_open, self.by_attribute = content, is_open, by_attribute
         self.born = next(_births)
+
+
+class Own:
+    """A value that is not known, and that each process has for itself: it comes from its own part of the data.
+
+    It `is_judged` if a model has computed it without gradients, and `is_common` since processes have exchanged it.
+    """
+
+    __slots__ = ("is_common", "is_judged")
+
+    def __init__(self, *, is_judged: bool = False) -> None:
+        self.is_judged, self.is_common = is_judged, False
 
 
 class Record:
@@ -177,10 +190,10 @@ class Memory:
                 _put(one, before, is_open=was_open)
         return result, changes
 
-    def join(self, branches: Iterable[Changes], *, with_current: bool = False) -> bool:
+    def join(self, branches: Iterable[Changes], *, with_current: bool = False, otherwise: Any = UNKNOWN) -> bool:
         """Continue with what several branches leave behind, and with what is there now if that is one of them.
 
-        Return whether anything is another than it was, except for variables that are new.
+        What differs is `otherwise`. Return whether anything is another than it was, except for variables that are new.
         """
         every = list(branches)
         is_changed = False
@@ -190,11 +203,11 @@ class Memory:
             self.touch(one)
             content, is_open = states[0]
             for other, other_open in states[1:]:
-                content, differs = _joined_content(content, other, is_kept=not isinstance(one, Container))
+                content, differs = _joined_content(content, other, otherwise, is_kept=not isinstance(one, Container))
                 is_open = is_open or other_open or (differs and not isinstance(one, Scope))
             if is_open == one.is_open and _are_alike(content, one.content):
                 continue
-            is_changed = is_changed or not isinstance(one, Scope) or not _are_alike(_known_to(one, content), one.content)
+            is_changed = is_changed or not _are_alike(_known_to(one, content), one.content)
             _put(one, content, is_open=is_open)
         return is_changed
 
@@ -202,9 +215,9 @@ class Memory:
 Changes: TypeAlias = dict[int, tuple[Heap, Any, bool]]
 
 
-def _known_to(scope: Scope, content: dict[str, Any]) -> dict[str, Any]:
-    """Return what a new content of a scope has for the variables that the scope has already."""
-    return {name: value for name, value in content.items() if name in scope.names}
+def _known_to(one: Heap, content: Any) -> Any:
+    """Return a new content, of a scope without the variables that it does not have yet."""
+    return {name: value for name, value in content.items() if name in one.names} if isinstance(one, Scope) else content
 
 
 def _put(one: Heap, content: Any, *, is_open: bool) -> None:
@@ -217,26 +230,35 @@ def _put(one: Heap, content: Any, *, is_open: bool) -> None:
         one.is_open = is_open
 
 
-def _joined_content(one: Any, other: Any, *, is_kept: bool) -> tuple[Any, bool]:
+def _joined_content(one: Any, other: Any, otherwise: Any, *, is_kept: bool) -> tuple[Any, bool]:
     """Return what two contents have in common, and whether one of them has more.
 
     What only one has is kept if it is a variable or a field: a program that reads it has set it.
     """
     if isinstance(one, dict) and isinstance(other, dict):
-        found = {key: joined(value, other.get(key, value if is_kept else UNKNOWN)) for key, value in one.items()}
+        found = {
+            key: joined(value, other.get(key, value if is_kept else UNKNOWN), otherwise) for key, value in one.items()
+        }
         found.update((key, value if is_kept else UNKNOWN) for key, value in other.items() if key not in one)
         return found, one.keys() != other.keys()
     if isinstance(one, list) and isinstance(other, list):
-        found_items = [joined(left, right) for left, right in zip(one, other, strict=False)]
+        found_items = [joined(left, right, otherwise) for left, right in zip(one, other, strict=False)]
         return found_items, len(one) != len(other)
     if isinstance(one, set) and isinstance(other, set):
         return one & other, one != other
     return one, True
 
 
-def joined(one: Any, other: Any) -> Any:
-    """Return the value that is one or the other: UNKNOWN unless they are the same."""
-    return one if _are_alike(one, other) else UNKNOWN
+def joined(one: Any, other: Any, otherwise: Any = UNKNOWN) -> Any:
+    """Return the value that is one or the other: `otherwise` unless they are the same.
+
+    What surely is a process's own in one case is so, too, if it has a known value in the other.
+    """
+    if isinstance(one, Own) or isinstance(other, Own):
+        own, second = (one, other) if isinstance(one, Own) else (other, one)
+        is_common = own.is_common or second is UNKNOWN or (isinstance(second, Own) and second.is_common)
+        return UNKNOWN if is_common else own
+    return one if _are_alike(one, other) else UNKNOWN if one is UNKNOWN or other is UNKNOWN else otherwise
 
 
 def _are_alike(one: Any, other: Any, depth: int = 0) -> bool:
@@ -245,6 +267,8 @@ def _are_alike(one: Any, other: Any, depth: int = 0) -> bool:
         return True
     if type(one) is not type(other) or depth > _DEEPEST:
         return False
+    if isinstance(one, Own):
+        return (one.is_common, one.is_judged) == (other.is_common, other.is_judged)
     if isinstance(one, (Container, Record)):
         is_same = one.is_open == other.is_open and _are_alike(one.content, other.content, depth + 1)
         return is_same and (isinstance(one, Container) or _are_same_kind(one, other, depth))
@@ -298,4 +322,4 @@ GROUP = "[ranks]"  # a field of what new_group returns
 MORE = "**"  # among keywords: there may be others
 MANAGER = External("generator")  # what a function that yields returns; of one for `with`, what it yields
 NAMESPACE, DEVICE = External("argparse.Namespace"), External("torch.device")
-_OWN = (External, FunctionValue, ClassValue, ModuleValue, Method, Partial, Record, Scope)
+_OWN = (External, FunctionValue, ClassValue, ModuleValue, Method, Partial, Record, Scope, Own)

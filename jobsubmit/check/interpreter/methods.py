@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.files import read_file
-from jobsubmit.check.interpreter.memory import Container, boxed, plain
+from jobsubmit.check.interpreter.memory import Container, Own, boxed, plain
+from jobsubmit.check.interpreter.own import own_in
 from jobsubmit.check.interpreter.signals import Raised
 from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.operations import UNKNOWN, Several, lifted
@@ -44,6 +45,8 @@ def method_of_text(run: Calls, text: Any, name: str, args: list[Any]) -> Any:
 
 def method_of_container(run: Calls, owner: Container, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
     """Return what a method of a list, a mapping or a set returns; what changes it is known, or what it holds is not."""
+    if isinstance(owner.content, dict):
+        args = [UNKNOWN if isinstance(one, Own) else one for one in args]
     kind = _OF_MAPPING if isinstance(owner.content, dict) else _OF_LIST
     known = kind.get(name)
     if known is not None:
@@ -158,6 +161,7 @@ def _append(run: Calls, owner: Container, args: list[Any], keywords: dict[str, A
     run.memory.touch(owner)
     if isinstance(owner.content, list):
         owner.content.append(args[0])
+        owner.own = owner.own or own_in(args[0])
     else:
         owner.is_open = True
 

@@ -16,10 +16,12 @@ from jobsubmit.check.interpreter.memory import (
     Memory,
     Method,
     ModuleValue,
+    Own,
     Record,
     joined,
     plain,
 )
+from jobsubmit.check.interpreter.own import derived
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import COMPARE, UNKNOWN, Several, lifted, operated
 
@@ -39,7 +41,7 @@ class Operators:
 
     def truth_of(self, value: Any) -> bool | None:
         """Return whether a value counts as true; None if that is not known."""
-        if value is UNKNOWN:
+        if value is UNKNOWN or isinstance(value, Own):
             return None
         if isinstance(value, Several):
             found = {bool(one) for one in value.values}
@@ -75,6 +77,8 @@ class Operators:
 
     def operate(self, op: ast.operator, left: Any, right: Any, *, in_place: bool = False) -> Any:
         """Return the value of `left op right`; a list is extended where it is."""
+        if isinstance(left, Own) or isinstance(right, Own):
+            return derived(UNKNOWN, left, right)
         if isinstance(left, PurePosixPath) and isinstance(op, ast.Div) and isinstance(right, (str, PurePosixPath)):
             return left / right
         if isinstance(left, Container) and isinstance(op, ast.Add) and isinstance(left.content, list):
@@ -125,6 +129,8 @@ class Operators:
 
     def compare(self, op: ast.cmpop, left: Any, right: Any) -> Any:
         """Return the value of a comparison."""
+        if isinstance(left, Own) or isinstance(right, Own):
+            return derived(UNKNOWN, left, right)
         if isinstance(op, (ast.In, ast.NotIn)):
             found = self.contains(right, left)
             return (
