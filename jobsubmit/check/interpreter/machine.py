@@ -231,9 +231,8 @@ class Machine(Calls):
         if known is not None:
             return self.block(node.body if known else node.orelse, scope)
         branches = partial(self.block, node.body, scope), partial(self.block, node.orelse, scope)
-        own = own_in(value)
-        if own is not None:
-            return self._decide(node.test, own, scope.module, *branches)
+        if isinstance(value, Own) and not value.is_common:
+            return self._decide(node.test, value, scope.module, *branches)
         return self.either(*branches, is_doubtful=not _is_periodic(node.test))
 
     def _decide(self, test: ast.expr, own: Own, module: Module, *branches: Callable[[], Any]) -> Any:
@@ -255,7 +254,7 @@ class Machine(Calls):
             if own.is_judged and "save" in apart:
                 waits.decide(test, module, "save", ["save"])
             for one in (signal, other):
-                if one is BREAK and waits.loops:
+                if one is BREAK and waits.loops and not _asks_for_none(test):
                     waits.leaving[-1].append((test, module, "leave", waits.loops[-1]))
                 elif one is CONTINUE or isinstance(one, Return):
                     waits.leaving[-1].append((test, module, "skip", len(waits.names)))
@@ -349,7 +348,7 @@ class Machine(Calls):
                     return None if signal is BREAK else signal
         start = len(self.waits.names)
         signal = self._loop_of_unknown(node, scope, lambda: None)
-        if own_in(self.value(node.test, scope)):
+        if own_in(self.value(node.test, scope)) and not _asks_for_none(node.test):
             self.waits.leave([(node.test, scope.module, "leave", start)])
         return signal
 
@@ -569,6 +568,11 @@ def is_without_gradients(node: ast.expr) -> bool:
 def has_no_gradients(function: ast.AST) -> bool:
     """Return whether a function is decorated so."""
     return any(map(is_without_gradients, getattr(function, "decorator_list", ())))
+
+
+def _asks_for_none(test: ast.expr) -> bool:
+    """Return whether a condition is that a loader has no more: all of them have as many batches."""
+    return isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot))
 
 
 @lru_cache(maxsize=10_000)

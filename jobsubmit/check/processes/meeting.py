@@ -23,7 +23,7 @@ _OF_TORCH = ("torch.distributed.", "accelerate.Accelerator.", "torch.nn.parallel
 def check_meeting(code: Code) -> Iterator[Finding]:
     """Yield a warning for the first collective that only some of the followed processes come to."""
     for one, other in itertools.permutations(whole(code.followed), 2):
-        events = _alone(one, other)
+        events = [event for event in _alone(one, other) if _is_decided(code, event, one, other)]
         if events:
             event = min(events, key=lambda found: len(found.path))
             others = [each for each in code.followed if each is not one]
@@ -51,6 +51,17 @@ def _alone(one: Followed, other: Followed) -> list[Event]:
 def _is_of_all(event: Event) -> bool:
     is_collective = event.last in COLLECTIVES or event.last == "DistributedDataParallel"
     return is_collective and event.name.startswith(_OF_TORCH) and event.argument("group") is None
+
+
+def _is_decided(code: Code, event: Event, one: Followed, other: Followed) -> bool:
+    """Return whether known values part two processes, not only that less is known of the one that comes to an event."""
+    call = _first_apart(event, other)
+    module = module_of(code, call, event)
+    tests = [above.test for above in module.above(call) if isinstance(above, (ast.If, ast.IfExp, ast.While))]
+    parts = [part for test in tests for part in ast.walk(test) if isinstance(part, ast.expr)]
+    known = [(one.values.get(part, UNKNOWN), other.values.get(part, UNKNOWN)) for part in parts]
+    is_less_known = any(own is UNKNOWN and second is not UNKNOWN for own, second in known)
+    return not is_less_known or any(UNKNOWN not in (own, second) and own != second for own, second in known)
 
 
 def _first_apart(event: Event, other: Followed) -> ast.Call:
