@@ -141,7 +141,9 @@ class Code:
         """Return the same, also where they start others."""
         given, composed = _local_rank_of_launch(self.facts), self.values.composed
         is_short = self.observed.steps <= _MOST_STEPS
-        return follow_processes(self.program, self.facts, given, composed) if self.is_parallel and is_short else []
+        if not self.is_parallel or not is_short:
+            return []
+        return follow_processes(self.program, self.facts, given, composed, self.facts.nproc or self.processes)
 
     @cached_property
     def fields_given(self) -> frozenset[str]:
@@ -247,7 +249,7 @@ class Code:
         for module, call in self.calls(SPAWN):
             value = self.values.of(argument(call, "nprocs", _SPAWN_POSITION), module)
             return value if is_count(value) else self.facts.nproc
-        return self.facts.nproc
+        return self.facts.nproc or self.observed.started or None
 
     @cached_property
     def spawned(self) -> frozenset[str]:

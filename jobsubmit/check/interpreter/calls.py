@@ -204,6 +204,7 @@ class Calls(Attributes):
 
     def made(self, kind: ClassValue, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> Any:
         """Return a new object of a class of the program."""
+        self.trace.made.add(kind.node)
         libraries = kind.libraries
         is_dict = any(is_mapping(name) for name in libraries)
         entries = Container({}) if is_dict else Container([]) if "list" in libraries else None

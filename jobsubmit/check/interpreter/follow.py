@@ -25,7 +25,7 @@ def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: 
     """
     machine = Machine(program, facts, _MOST_STEPS, given, composed)
     machine.run()
-    return machine.trace.finished(machine.steps, is_whole=machine.ended_by in ("", "Ended"))
+    return machine.trace.finished(machine.steps, machine.started, is_whole=machine.ended_by in ("", "Ended"))
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Followed:
 
 
 def follow_processes(
-    program: Program, facts: Facts, given: Mapping[str, Any], composed: Composed | None
+    program: Program, facts: Facts, given: Mapping[str, Any], composed: Composed | None, each: int | None
 ) -> list[Followed]:
-    """Follow some processes of a job one by one; none if it is not known how many a node has."""
+    """Follow some processes of a job one by one; none if it is not known how many `each` node has."""
     found: list[Followed] = []
-    for process in some_processes(facts.nodes, facts.nproc) if facts.nproc else ():
+    for process in some_processes(facts.nodes, each) if each else ():
         own = {name: str(process.local_rank) for name in given}
         machine = Machine(program, process.facts(facts), _MOST_STEPS, own, composed)
         machine.process = process

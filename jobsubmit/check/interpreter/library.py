@@ -226,6 +226,10 @@ def _array(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     return args[0] if args and isinstance(args[0], Container) and isinstance(args[0].content, list) else UNKNOWN
 
 
+def _load(run: Calls, args: list[Any]) -> Any:
+    return read_file(run, args[1], "yaml")
+
+
 def _literal(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     return boxed(ast.literal_eval(args[0])) if isinstance(args[0], str) else UNKNOWN
 
@@ -258,6 +262,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     "range": _range,
     "enumerate": _enumerate,
     "zip": _zip,
+    "compile": lambda run, args, keywords: args[0],
     "next": lambda run, args, keywords: item_of(args[0]),
     "map": _map,
     "dict": _dict,
@@ -283,6 +288,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     **dict.fromkeys(("copy.copy", "copy.deepcopy"), _copy),
     **dict.fromkeys(("os.path.exists", "os.path.isfile", "os.path.isdir"), _exists),
     "json.loads": _loads,
+    **dict.fromkeys(("ruamel.yaml.YAML.load", "ruamel_yaml.YAML.load"), lambda run, args, keywords: _load(run, args)),
     "ast.literal_eval": _literal,
     "numpy.random.choice": _chosen,
     **dict.fromkeys(("numpy.array", "numpy.asarray"), _array),

@@ -30,6 +30,7 @@ from jobsubmit.check.program.module import FUNCTIONS, Module, origin
 from jobsubmit.check.program.operations import UNKNOWN
 
 _LONGEST_LOOP = 128  # passes that are followed one by one
+_FIRST_PASSES, _MOST_STEPS_OF_PASS = 3, 400  # passes that are followed one by one in any case, and if they are short
 _MOST_PASSES = (5, 3, 2)  # of a loop whose number of passes is not known, of one in it, and of any further inside
 _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save")  # what holds now and then
 _DEEPEST = 40  # calls inside each other
@@ -267,7 +268,11 @@ class Machine(Calls):
             item = item_of(self._gone_through(held))
             return self._loop_of_unknown(node, scope, lambda: self.assign(node.target, item, scope))
         with self._loop():
-            for item in items:
+            before, started = self.steps, self.started
+            for count, item in enumerate(items):
+                is_long = count >= _FIRST_PASSES and self.steps - before > count * _MOST_STEPS_OF_PASS
+                if is_long and self.started == started:
+                    return self._loop_of_unknown(node, scope, lambda: self.assign(node.target, UNKNOWN, scope))
                 self.assign(node.target, item, scope)
                 signal = self._pass(node.body, scope)
                 if signal is not None:
@@ -366,7 +371,7 @@ class Machine(Calls):
         return signal if last is None else last
 
     def _tried(self, node: ast.Try, body: Callable[[], Any], scope: Scope, before: int) -> Any:
-        handlers = [partial(self._handle, one, scope) for one in node.handlers]
+        handlers = [] if self._imports_own(node) else [partial(self._handle, one, scope) for one in node.handlers]
         self.tries += 1
         try:
             signal, changes = self.memory.branch(body)
@@ -386,6 +391,13 @@ class Machine(Calls):
             return signal
 
         return self.either(again, *handlers)
+
+    def _imports_own(self, node: ast.Try) -> bool:
+        """Return whether a block only imports, and a module of the program is there: then nothing fails, as a rule."""
+        imports = [one for one in node.body if isinstance(one, ast.ImportFrom)]
+        return len(imports) == len(node.body) and any(
+            origin(one, self.program.boot) in self.program.modules for one in imports if one.level == 0
+        )
 
     def _handle(self, handler: ast.ExceptHandler, scope: Scope) -> Any:
         if handler.name:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
 
 
+_MOST_ALIKE = 2  # processes that a program starts one by one, and that are followed although none of them is asked for
+
+
 def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, Any]) -> tuple[Any] | None:
     facts = run.facts
     if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
@@ -34,6 +37,8 @@ def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, A
         given = keywords.get("args", args[1] if len(args) > 1 else ())
         count = keywords.get("nprocs", args[2] if len(args) > 2 else 1)  # noqa: PLR2004
         numbers = several(sorted({0, count // 2, count - 1})) if type(count) is int and count > 0 else UNKNOWN
+        if run.process is None and type(count) is int:
+            run.started += count
         items = run.items(given)
         if run.process is not None:
             run.started += 1
@@ -85,7 +90,8 @@ def start_process(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Reco
     """Follow what another process does; of several on a node, the one that is followed is one of them."""
     target, given = keywords.get("target"), run.items(keywords.get("args", ()))
     run.started += 1
-    if run.process is None or run.started - 1 == run.process.local_rank:
+    is_followed = run.started <= _MOST_ALIKE if run.process is None else run.started - 1 == run.process.local_rank
+    if is_followed:
         run.exists = True
         run.call(target, given or [], {}, is_open=given is None)
     return Record(External("multiprocessing.Process"), is_open=True)

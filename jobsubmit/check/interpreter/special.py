@@ -47,7 +47,14 @@ def _exec(run: Machine, node: ast.Call, scope: Scope) -> Any:
         tree = ast.parse(text)
     except SyntaxError:
         return UNKNOWN
-    run.block(tree.body, run.global_scope(scope))
+    given = run.value(node.args[1], scope) if len(node.args) > 1 else None
+    if isinstance(given, Container) and isinstance(given.content, dict):
+        own = Scope(scope.module)
+        own.names = given.content
+        run.memory.touch(given)
+        run.block(tree.body, own)
+    else:
+        run.block(tree.body, run.global_scope(scope))
     return None
 
 

@@ -17,12 +17,16 @@ from jobsubmit.check.program.operations import UNKNOWN
 class Observed:
     """The values of expressions, UNKNOWN where they differ, and the whole names of what calls call.
 
-    It took so many `steps`, and `is_whole` if the program was followed to its end. `parsed` are the command lines.
+    It took so many `steps`; `started` are the processes that it starts itself, on each node. It
+    `is_whole` if it was followed to its end. `parsed` are the command lines, `made` the classes
+    of which it makes objects.
     """
 
     values: Mapping[ast.AST, Any] = field(default_factory=lambda: MappingProxyType({}))
     names: Mapping[ast.AST, str] = field(default_factory=lambda: MappingProxyType({}))
     steps: int = 0
+    started: int = 0
+    made: frozenset[ast.ClassDef] = frozenset()
     parsed: tuple[Parsed, ...] = ()
     is_whole: bool = False
 
@@ -108,6 +112,7 @@ class Trace:
     skipped: set[ast.AST] = field(default_factory=set)  # functions of which not all calls were followed
     parsed: dict[ast.AST, Parsed] = field(default_factory=dict)
     events: dict[tuple[ast.Call, ...], Event] = field(default_factory=dict)
+    made: set[ast.ClassDef] = field(default_factory=set)  # the classes of which there were objects
 
     @property
     def size(self) -> int:
@@ -142,12 +147,12 @@ class Trace:
         for node in list(self.values)[size:]:
             del self.values[node]
 
-    def finished(self, steps: int, *, is_whole: bool) -> Observed:
+    def finished(self, steps: int, started: int, *, is_whole: bool) -> Observed:
         """Return all that is clear: one value of an expression, one name for what is called."""
         unsure = {node for function in self.skipped for node in ast.walk(function)}
         known = {node: value for node, value in self.values.items() if value is not UNKNOWN and node not in unsure}
         names = {node: next(iter(found)) for node, found in self.callees.items() if len(found) == 1}
-        return Observed(known, names, steps, tuple(self.parsed.values()), is_whole)
+        return Observed(known, names, steps, started, frozenset(self.made), tuple(self.parsed.values()), is_whole)
 
 
 def _same(one: Any, other: Any) -> Any:

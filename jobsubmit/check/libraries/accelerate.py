@@ -78,7 +78,7 @@ def _left_on_cpu(code: Code, given: set[str]) -> Iterator[Finding]:
         if not _OF_VALIDATION.search(name) or not code.reached.of(loop, module):
             continue
         body = "\n".join(map(ast.unparse, loop.body))
-        calls_model = any(re.search(rf"\b{re.escape(one)}\(", body) for one in given)
+        calls_model = any(re.search(rf"\b{re.escape(one)}\b", body) for one in given)
         if calls_model and not _MOVES.search(body) and _is_unprepared_loader(code, loader, module):
             yield Finding(
                 "warning",

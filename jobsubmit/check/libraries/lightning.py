@@ -31,6 +31,7 @@ def check_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
     """
     yield from _nodes_of_lightning(code, read)
     yield from _nodes_of_arguments(code)
+    yield from _nodes_composed(code)
     if {"LightningCLI"} & code.names and code.facts.has_launcher:
         yield from _nodes_in_configuration(code, read)
     yield from _prepared_by_one(code)
@@ -39,7 +40,8 @@ def check_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
 def _nodes_of_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield a warning for another number of nodes than the job has: Lightning compares it with the launcher's."""
     for module, call, name in code.reached.calls:
-        if not _is_trainer(code, name) or not code.facts.has_launcher:
+        is_given = code.facts.has_launcher or argument(call, "num_nodes") is not None
+        if not _is_trainer(code, name) or not is_given:
             continue
         nodes = _nodes_given(code, call, module, read)
         if is_count(nodes) and nodes != code.facts.nodes:
@@ -119,6 +121,33 @@ def _nodes_of_arguments(code: Code) -> Iterator[Finding]:
                 f"pass --num_nodes {code.facts.nodes}",
             )
             return
+
+
+def _nodes_composed(code: Code) -> Iterator[Finding]:
+    """Yield a warning for another number of nodes in Hydra's configuration of the Trainer, or for none in it."""
+    composed = code.values.composed
+    found = _trainer_in(composed.values) if composed is not None and composed.is_complete else None
+    is_set = "num_nodes" in code.texts or any(keyword.arg == "num_nodes" for _, keyword in code.program.of(ast.keyword))
+    if found is None or is_set or not code.facts.has_launcher:
+        return
+    name, nodes = found[0], found[1].get("num_nodes", 1)
+    if is_count(nodes) and nodes != code.facts.nodes:
+        sign = "" if "num_nodes" in found[1] else "+"
+        yield Finding(
+            "warning",
+            "lightning-nodes",
+            "args",
+            f"{name}.num_nodes is {nodes}, and the job has {code.facts.nodes}: Lightning refuses that",
+            f"pass {sign}{name}.num_nodes={code.facts.nodes}",
+        )
+
+
+def _trainer_in(values: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Return what the configuration calls Lightning's Trainer, and its settings."""
+    for name, part in values.items():
+        if isinstance(part, dict) and part.get("_target_") in _TRAINERS:
+            return name, part
+    return None
 
 
 def _is_trainer(code: Code, name: str) -> bool:

@@ -249,6 +249,8 @@ def _is_made(code: Code, owner: ast.ClassDef, module: Module) -> bool:
         return False
     calls = code.program.calls_of.get(f"{module.name}.{owner.name}", ())
     maker = own_method(owner, "__init__") if names_of(owner) else None
+    if names_of(owner) and owner in code.observed.made:
+        return True
     is_made = maker is not None and code.reached.of(maker.body[0], module)
     return bool(is_made) or any(code.reached.of(call, home) for home, call in calls)
 
@@ -303,6 +305,9 @@ def _has_parameters(code: Code, call: ast.Call, module: Module, depth: int = 0) 
     home, parts = module, list[ast.AST](call.args if name in _LISTS else [])
     if found is not None and isinstance(found[1], ast.ClassDef) and is_torch_module(code.program, found[1], found[0]):
         maker = own_method(found[1], "__init__")
-        home, parts = found[0], [] if maker is None else [one for one in maker.body if isinstance(one, ast.Assign)]
+        home, parts = (
+            found[0],
+            [] if maker is None else [one for one in maker.body if isinstance(one, (ast.Assign, ast.Expr))],
+        )
     calls = (one for part in parts for one in ast.walk(part) if isinstance(one, ast.Call))
     return depth < _DEEPEST and any(_has_parameters(code, one, home, depth + 1) for one in calls)

@@ -40,7 +40,7 @@ def check_gpus_taken(code: Code) -> Iterator[Finding]:
             yield from hidden_gpus(event.module.where(event.call), visible, max(code.processes or 0, number + 1))
             return
         if number >= gpus:
-            is_rank = number == one.process.rank
+            is_rank = number == one.process.rank and code.facts.nodes > 1
             yield Finding(
                 "error",
                 "rank-as-device" if is_rank else "more-processes",

@@ -10,6 +10,7 @@ from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.trace import Event, Group
 from jobsubmit.common.finding import Finding
 
+_MAKERS = ("accelerate.Accelerator", "deepspeed.init_distributed")  # they make the process group as well
 _RANK, _WORLD_SIZE = 4, 3  # the places of arguments of init_process_group
 
 
@@ -51,7 +52,8 @@ def check_joining_twice(code: Code) -> Iterator[Finding]:
         for event in one.events.values():
             if event.name.endswith("destroy_process_group"):
                 made = None
-            if event.name not in (INIT, *MESHES) or not event.is_sure:
+            is_made = event.name in (INIT, *MESHES) or event.name in _MAKERS
+            if not is_made or not event.is_sure:
                 continue
             if made is not None and event.name == INIT:
                 yield Finding(

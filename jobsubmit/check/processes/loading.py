@@ -14,11 +14,12 @@ from jobsubmit.common.finding import Finding
 
 _SAMPLER, _SHUFFLE, _BATCH_SIZE = 3, 2, 1  # the places of arguments of DataLoader
 _OF_TORCH = "torch.utils.data."
+_BATCHING = (*LOADERS, "torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler")
 
 
 def check_loading(code: Code) -> Iterator[Finding]:
     """Yield an error where a loader surely gets a sampler and shuffle, or batches without samples."""
-    for event in (event for one in code.followed for event in one.events.values() if event.name in LOADERS):
+    for event in (event for one in code.followed for event in one.events.values() if event.name in _BATCHING):
         sampler = event.argument("sampler", _SAMPLER)
         if event.argument("shuffle", _SHUFFLE) is True and isinstance(sampler, Made) and event.is_sure:
             yield Finding(
@@ -30,12 +31,12 @@ def check_loading(code: Code) -> Iterator[Finding]:
             )
             return
         size = event.argument("batch_size", _BATCH_SIZE, 1)
-        if type(size) is int and size == 0 and event.is_sure:
+        if type(size) is int and size == 0:
             yield Finding(
-                "error",
+                "error" if event.is_sure else "warning",
                 "empty-batch",
                 event.module.where(event.call),
-                f"batch_size is 0 with {code.world_size} processes: DataLoader refuses that",
+                f"batch_size is 0 with {code.world_size} processes: {event.last} refuses that",
                 "use a larger global batch, or fewer processes",
             )
             return
