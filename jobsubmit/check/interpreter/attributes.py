@@ -22,12 +22,14 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.own import own_in
+from jobsubmit.check.interpreter.process import numbers_of
 from jobsubmit.check.interpreter.signals import Raised
 from jobsubmit.check.program.configuration import OpenFile
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN, Several, lifted
 
 _MOST_ABOVE = 6
+_KNOW_THEIR_PROCESS = ("Accelerator", "PartialState", "AcceleratorState", "Fabric")
 
 
 class Attributes(Expressions):
@@ -87,6 +89,10 @@ class Attributes(Expressions):
         if name in ("__getattribute__", "__setattr__"):
             return Method(name, record)
         if isinstance(record.kind, External):
+            if self.process is not None and record.kind.name.rpartition(".")[2] in _KNOW_THEIR_PROCESS:
+                numbers = numbers_of(self.process)
+                if name in numbers:
+                    return numbers[name]
             return UNKNOWN if record.kind == NAMESPACE and record.is_open else Method(name, record)
         found = record.kind.find(name)
         if found is not None:

@@ -30,6 +30,7 @@ from jobsubmit.check.interpreter.methods import method_of_container, method_of_t
 from jobsubmit.check.interpreter.of_torch import start_process
 from jobsubmit.check.interpreter.own import derived_call, is_wrapping, mark_part, own_in, prepared
 from jobsubmit.check.interpreter.process import COLLECTIVES, NOTED, NOTED_BY_ARGUMENT, is_optimizer
+from jobsubmit.check.interpreter.rehearsal import Rehearsal, context_of, is_update
 from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.trace import Event, Group, Inner, Made
 from jobsubmit.check.program.configuration import OpenFile
@@ -67,7 +68,8 @@ class Calls(Attributes):
         try:
             if self.process is not None:
                 self._happen(node, callee, args, keywords, is_open=is_open)
-            result = self.call(callee, args, keywords, is_open=is_open)
+            context = context_of(node, callee, args, keywords) if not _is_followed(callee) else None
+            result = context or self.call(callee, args, keywords, is_open=is_open)
         finally:
             self.path.pop()
         if self.process is None or _is_followed(callee):
@@ -104,6 +106,8 @@ class Calls(Attributes):
     def _note_waiting(self, node: ast.Call, name: str, args: list[Any], keywords: dict[str, Any]) -> None:
         """Remember a call that waits for all processes, or changes the weights of a model."""
         last = name.rpartition(".")[2]
+        if self.rehearsal is not None:
+            self._note_gradients(self.rehearsal, node, last, args)
         self.is_wrapped = self.is_wrapped or is_wrapping(name)
         is_collective = last in COLLECTIVES and keywords.get("group") is None
         is_step = last == "step" and name.startswith("torch.optim.") and "lr_scheduler" not in name
@@ -111,6 +115,14 @@ class Calls(Attributes):
             self.waits.names.append(last)
         if name.endswith("ReduceLROnPlateau.step") and own_in((*args, *keywords.values())):
             self.waits.decide(node, self.here, "step", ["step"])
+
+    def _note_gradients(self, rehearsal: Rehearsal, node: ast.Call, last: str, args: list[Any]) -> None:
+        if last == "backward":
+            rehearsal.compute(node, self.here)
+        elif last == "set_requires_gradient_sync" and args:
+            rehearsal.is_switched = args[0] if isinstance(args[0], bool) else None
+        elif is_update(node):
+            rehearsal.update(node, self.here)
 
     def arguments(self, node: ast.Call, scope: Scope) -> tuple[list[Any], dict[str, Any], bool]:
         """Return the arguments of a call, and whether there may be others."""

@@ -25,6 +25,7 @@ from jobsubmit.check.interpreter.memory import (
 from jobsubmit.check.interpreter.operators import OBJECTS, Operators
 from jobsubmit.check.interpreter.own import Waits, derived, derived_attribute, item_of, own_in
 from jobsubmit.check.interpreter.process import Process
+from jobsubmit.check.interpreter.rehearsal import Gradients, Rehearsal
 from jobsubmit.check.interpreter.signals import OutOfTimeError
 from jobsubmit.check.interpreter.trace import Trace
 from jobsubmit.check.program.facts import Facts
@@ -78,6 +79,8 @@ class Expressions(Operators):
         self.doubts = 0  # branches around that may not be taken
         self.has_group = False
         self.waits = Waits()
+        self.rehearsal: Rehearsal | None = None  # of a loop that trains, while it is followed pass by pass
+        self.unaveraged: list[tuple[Gradients, bool]] = []  # gradients that stay on each process; see `Rehearsal.lost`
         self.is_wrapped = False  # whether a model was made that averages its gradients
         self.without_gradients = 0  # blocks around
         self.has_changed = False  # in the branches that were followed last
@@ -147,6 +150,8 @@ class Expressions(Operators):
                 self.set_name(name, value, scope)
             case ast.Attribute(value=owner, attr=name):
                 self.set_attribute(self.value(owner, scope), name, value)
+                if self.rehearsal is not None and name == "require_backward_grad_sync":
+                    self.rehearsal.is_switched = value if isinstance(value, bool) else None
             case ast.Subscript(value=owner, slice=key):
                 held = self.value(owner, scope)
                 if held is UNKNOWN and isinstance(owner, ast.Subscript):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from jobsubmit.check.interpreter.machine import Machine
 from jobsubmit.check.interpreter.own import Decision
 from jobsubmit.check.interpreter.process import Process, some_processes
+from jobsubmit.check.interpreter.rehearsal import Gradients
 from jobsubmit.check.interpreter.trace import Event, Observed
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
@@ -42,6 +43,7 @@ class Followed:
     is_whole: bool
     is_nested: bool = False
     decisions: Mapping[ast.expr, Decision] = field(default_factory=dict)
+    unaveraged: Sequence[tuple[Gradients, bool]] = ()
 
 
 def follow_processes(
@@ -59,5 +61,6 @@ def follow_processes(
         is_nested = facts.has_launcher and machine.started > 0
         is_whole = machine.ended_by == ""
         trace = machine.trace
-        found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, machine.waits.decisions))
+        known = (machine.waits.decisions, machine.unaveraged)
+        found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, *known))
     return found

@@ -6,8 +6,8 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import lru_cache, partial
+from contextlib import contextmanager, suppress
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 from jobsubmit.check.interpreter.calls import Calls, name_of_decorator
@@ -25,6 +25,16 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.own import item_of, own_in
+from jobsubmit.check.interpreter.rehearsal import (
+    MOST_PASSES,
+    MOST_STEPS,
+    MOST_UPDATES,
+    Rehearsal,
+    is_off,
+    is_training_loop,
+    item_of_pass,
+    switches_exchange,
+)
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, OutOfTimeError, Raised, Return
 from jobsubmit.check.program.module import FUNCTIONS, Module, origin
 from jobsubmit.check.program.operations import UNKNOWN
@@ -54,6 +64,10 @@ class Machine(Calls):
     """Follow the statements of a program; see `run`."""
 
     ended_by = ""
+
+    @cached_property
+    def switches_exchange(self) -> bool:
+        return switches_exchange(self.program)
 
     def run(self) -> None:
         """Follow the boot file from its first line on, as far as the steps that are allowed lead."""
@@ -232,9 +246,24 @@ class Machine(Calls):
         if known is not None:
             return self.block(node.body if known else node.orelse, scope)
         branches = partial(self.block, node.body, scope), partial(self.block, node.orelse, scope)
+        if self.rehearsal is not None and (likely := self._likely(node, scope)) is not None:
+            return branches[0]() if likely else branches[1]()
         if isinstance(value, Own) and not value.is_common:
             return self._decide(node.test, value, scope.module, *branches)
         return self.either(*branches, is_doubtful=not _is_periodic(node.test))
+
+    def _likely(self, node: ast.If, scope: Scope) -> bool | None:
+        """Return whether a condition that is not known holds in most passes of a loop; None if that is unclear."""
+        if isinstance(node.body[-1], (ast.Continue, ast.Break, ast.Return, ast.Raise)):
+            return False
+        if isinstance(node.test, ast.BoolOp):
+            known = [self.truth(one, scope) for one in node.test.values]
+            if isinstance(node.test.op, ast.Or) and False in known:
+                return False
+            if isinstance(node.test.op, ast.And) and True in known:
+                return True
+        is_last = isinstance(node.test, ast.Compare) and "len(" in ast.unparse(node.test)
+        return False if is_last else None
 
     def _decide(self, test: ast.expr, own: Own, module: Module, *branches: Callable[[], Any]) -> Any:
         """Follow the branches of a condition that each process decides by what only it knows."""
@@ -266,6 +295,10 @@ class Machine(Calls):
         items = self.items(held)
         if items is None or len(items) > _LONGEST_LOOP:
             item = item_of(self._gone_through(held))
+            if items is not None or type(held) is range:
+                self._rehearse(node, scope, lambda number: (items or held)[number])
+            else:
+                self._rehearse(node, scope, lambda number: item_of_pass(node, item, number))
             return self._loop_of_unknown(node, scope, lambda: self.assign(node.target, item, scope))
         with self._loop():
             before, started = self.steps, self.started
@@ -317,6 +350,35 @@ class Machine(Calls):
                 return BREAK if all(one is BREAK for one, _ in frame.left) else None
         return None if signal is CONTINUE else signal
 
+    def _rehearse(
+        self, loop: ast.For | ast.AsyncFor | ast.While, scope: Scope, item: Callable[[int], Any] | None
+    ) -> None:
+        """Follow the first passes of a loop that trains, to see which gradients are exchanged; take them back then."""
+        is_asked = self.process is not None and self.process.rank == 0 and self.rehearsal is None
+        if not is_asked or not self.switches_exchange or not is_training_loop(self.program, loop):
+            return
+        rehearsal = self.rehearsal = Rehearsal()
+        end = self.steps + MOST_STEPS
+
+        def run() -> None:
+            for number in range(MOST_PASSES):
+                if item is not None and isinstance(loop, (ast.For, ast.AsyncFor)):
+                    self.assign(loop.target, item(number), scope)
+                elif isinstance(loop, ast.While) and self.truth(loop.test, scope) is False:
+                    return
+                signal = self._pass(loop.body, scope)
+                if signal is not None or self.steps > end or rehearsal.updates >= MOST_UPDATES:
+                    return
+
+        try:
+            with suppress(Raised, Ended, LookupError):
+                self.memory.branch(run)
+        finally:
+            self.rehearsal = None
+        lost = rehearsal.lost()
+        if lost is not None:
+            self.unaveraged.append(lost)
+
     def _loop_of_unknown(
         self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope, begin: Callable[[], None]
     ) -> Any:
@@ -351,6 +413,7 @@ class Machine(Calls):
                 signal = self._pass(node.body, scope)
                 if signal is not None:
                     return None if signal is BREAK else signal
+        self._rehearse(node, scope, None)
         start = len(self.waits.names)
         signal = self._loop_of_unknown(node, scope, lambda: None)
         if own_in(self.value(node.test, scope)) and not _asks_for_none(node.test):
@@ -371,7 +434,12 @@ class Machine(Calls):
         return signal if last is None else last
 
     def _tried(self, node: ast.Try, body: Callable[[], Any], scope: Scope, before: int) -> Any:
-        handlers = [] if self._imports_own(node) else [partial(self._handle, one, scope) for one in node.handlers]
+        handlers = [partial(self._handle, one, scope) for one in node.handlers]
+        own = [self._imports_own(one, scope.module) for one in (node.body, *(one.body for one in node.handlers))]
+        if own[0]:
+            handlers = []
+        elif True in own:
+            return handlers[own.index(True) - 1]()
         self.tries += 1
         try:
             signal, changes = self.memory.branch(body)
@@ -392,12 +460,10 @@ class Machine(Calls):
 
         return self.either(again, *handlers)
 
-    def _imports_own(self, node: ast.Try) -> bool:
-        """Return whether a block only imports, and a module of the program is there: then nothing fails, as a rule."""
-        imports = [one for one in node.body if isinstance(one, ast.ImportFrom)]
-        return len(imports) == len(node.body) and any(
-            origin(one, self.program.boot) in self.program.modules for one in imports if one.level == 0
-        )
+    def _imports_own(self, body: Sequence[ast.stmt], module: Module) -> bool:
+        """Return whether statements only import, and a module of the program is there: then they do not fail."""
+        imports = [one for one in body if isinstance(one, ast.ImportFrom)]
+        return len(imports) == len(body) and any(origin(one, module) in self.program.modules for one in imports)
 
     def _handle(self, handler: ast.ExceptHandler, scope: Scope) -> Any:
         if handler.name:
@@ -420,8 +486,10 @@ class Machine(Calls):
         )
 
     def _with(self, node: ast.With | ast.AsyncWith, scope: Scope) -> Any:
+        contexts = []
         for item in node.items:
             entered = self.value(item.context_expr, scope)
+            contexts.append(entered)
             if isinstance(entered, Record) and entered.kind == MANAGER:
                 entered = entered.content["entered"]
             if isinstance(entered, Record) and isinstance(entered.kind, ClassValue) and entered.kind.find("__enter__"):
@@ -430,10 +498,15 @@ class Machine(Calls):
                 self.assign(item.optional_vars, entered, scope)
         without = any(map(is_without_gradients, (item.context_expr for item in node.items)))
         self.without_gradients += without
+        off = [is_off(one) for one in contexts]
+        if self.rehearsal is not None:
+            self.rehearsal.without.append(None if None in off else any(off))
         try:
             return self.block(node.body, scope)
         finally:
             self.without_gradients -= without
+            if self.rehearsal is not None:
+                self.rehearsal.without.pop()
 
     def _match(self, node: ast.Match, scope: Scope) -> Any:
         subject = plain(self.value(node.subject, scope))

@@ -85,6 +85,18 @@ class Process:
         return words
 
 
+def numbers_of(process: Process) -> Mapping[str, Any]:
+    """Return what an object of Accelerate or Fabric says of its process."""
+    return {
+        **dict.fromkeys(("process_index", "global_rank"), process.rank),
+        **dict.fromkeys(("local_process_index", "local_rank"), process.local_rank),
+        **dict.fromkeys(("num_processes", "world_size"), process.world_size),
+        **dict.fromkeys(("is_main_process", "is_global_zero"), process.rank == 0),
+        "is_local_main_process": process.local_rank == 0,
+        "node_rank": process.node,
+    }
+
+
 def some_processes(nodes: int, each: int) -> list[Process]:
     """Return the first process, the next one, and the first of the second node."""
     count = nodes * each

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.processes.deciding import check_deciding, check_judging, check_scheduling
 from jobsubmit.check.processes.dividing import check_dividing, check_parts_of_nodes
+from jobsubmit.check.processes.exchanging import check_exchanging
 from jobsubmit.check.processes.gpus import check_gpus_taken, check_spread_models
 from jobsubmit.check.processes.joining import check_groups, check_joining, check_joining_twice
 from jobsubmit.check.processes.loading import check_epochs_set, check_loading, check_sampler_of_all
@@ -22,5 +23,5 @@ OF_PROCESSES: tuple[Callable[[Code], Iterator[Finding]], ...] = (
     *(check_gpus_taken, check_spread_models, check_nested, check_pickling),
     *(check_dividing, check_parts_of_nodes, check_loading, check_sampler_of_all, check_epochs_set),
     *(check_writing, check_downloads_beyond, check_optimizers_first),
-    *(check_states, check_deciding, check_judging, check_scheduling),
+    *(check_states, check_exchanging, check_deciding, check_judging, check_scheduling),
 )

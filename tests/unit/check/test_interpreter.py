@@ -179,7 +179,7 @@ def test_nothing_of_the_program_is_executed(tmp_path: Path) -> None:
 
 def test_each_process_is_followed_with_its_own_numbers(tmp_path: Path) -> None:
     program = program_of(tmp_path, "rank = int(os.environ['RANK'])\nshow(rank)\nshow('a' if rank == 0 else 'b')\n")
-    followed = follow_processes(program, facts_of(), {}, None, 2)
+    followed = follow_processes(program, facts_of(), {}, None, 8)
     values = [[one.values[node] for node in asked(program)] for one in followed]
     assert [(one.process.rank, one.process.node) for one in followed] == [(0, 0), (1, 0), (8, 1)]
     assert values == [[0, "a"], [1, "b"], [8, "b"]]
