@@ -136,6 +136,16 @@ class Code:
         come = [any(event.call is call for event in one.events.values()) for one in self.followed if one.is_whole]
         return len(come) > 1 and sum(come) == 1
 
+    def is_never_made(self, call: ast.Call) -> bool:
+        """Return whether all processes were followed to their ends, and none of them makes a call."""
+        return bool(self.followed) and not any(call in one.values or not one.is_whole for one in self.followed)
+
+    def is_past_wrapper(self, call: ast.Call) -> bool | None:
+        """Return whether a call trains the model inside a wrapper; None if it was not followed."""
+        seen = [one for one in self.followed if one.is_whole and call in one.values and one.wrappers]
+        uses = (use for one in seen for wrapper in one.wrappers for use in wrapper.uses)
+        return any(use.call is call and not use.is_outer for use in uses) if seen else None
+
     @cached_property
     def followed_all(self) -> list[Followed]:
         """Return the same, also where they start others."""

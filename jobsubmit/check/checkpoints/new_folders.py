@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.checkpoints.paths import places_saved_to
 from jobsubmit.check.code import Code
+from jobsubmit.check.interpreter.memory import MOMENT
 from jobsubmit.check.origins import origins, parts_returned, words_of
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.functions import enter
@@ -27,6 +28,10 @@ _OF_LAST = re.compile(r"ckpt|checkpoint|resume|last|latest")
 
 def new_at_each_start(code: Code) -> Iterator[Finding]:
     """Yield a warning where checkpoints go to a place that is new at each start: no restart finds them."""
+    by_time = list(_named_by_time(code))
+    yield from by_time
+    if by_time:
+        return
     saves = list(places_saved_to(code))
     for name in ("os.path.isfile", "os.path.exists"):
         for module, call in code.calls(name):
@@ -46,6 +51,21 @@ def new_at_each_start(code: Code) -> Iterator[Finding]:
                 "use a path that stays the same, such as a name in checkpoint_dir",
             )
             return
+
+
+def _named_by_time(code: Code) -> Iterator[Finding]:
+    """Yield a warning where every path that the first process saves to has the time in it."""
+    events = [event for one in code.followed[:1] for event in one.events.values() if event.name == "torch.save"]
+    paths = [str(event.argument("f", 1, "")) for event in events]
+    if paths and all(MOMENT in path for path in paths):
+        yield Finding(
+            "warning",
+            "no-checkpoint",
+            events[0].module.where(events[0].call),
+            "the path depends on the time, so it is another one after each restart, which would not find the "
+            "checkpoint",
+            "use a path that stays the same, such as a name in checkpoint_dir",
+        )
 
 
 def _numbered_by(code: Code, path: ast.expr, module: Module) -> str:

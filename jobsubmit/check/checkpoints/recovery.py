@@ -24,6 +24,7 @@ _LOADS = frozenset(
     ]
 )
 _LOADING_FUNCTIONS = ("torch.load", "torch.jit.load", "torch.distributed.checkpoint.load", "joblib.load", "pickle.load")
+_OF_STATE = re.compile(r"(?:fabric|accelerator|checkpointer|ckpt|saver|manager)\w*\.load$", re.IGNORECASE)
 _MOST_FILES = 200
 _STARTS_WITH = re.compile(r"(?:^|[._])(?:init_(?:checkpoint|ckpt|weights|model)|pretrain(?:ed)?(?:_\w+)?)$")
 _RESULTS = re.compile(r"(?:output|save|work|checkpoint|ckpt|log|run|exp)(?:s?_?(?:dir|path|folder))?")
@@ -175,10 +176,12 @@ def _loads(code: Code) -> bool:
         return True
     calls = code.program.calls if code.looks_up_names or code.has_framework else code.reached.calls
     for module, call, name in calls:
-        if code.passes_by(call, module):
+        if code.passes_by(call, module) or code.is_never_made(call):
             continue
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
         if name in _LOADING_FUNCTIONS and not _is_of_data(call) and not _is_of_start(call):
+            return True
+        if last == "load" and _OF_STATE.search(ast.unparse(call.func)):
             return True
         if last in _LOADS and _is_skipped(code, call, module):
             continue

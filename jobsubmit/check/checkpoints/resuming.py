@@ -11,8 +11,10 @@ from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.module import spelled
 from jobsubmit.common.finding import Finding
 
-_OPTION = re.compile(r"resume(?:_from)?(?:_(?:checkpoint|ckpt|path|file))?")
-_LOADS = re.compile(r"^load$|load_(?:state|check|ckpt|model|weight|snap|from|pretrain|resume)|resume|restore")
+_OPTION = re.compile(r"(?:(?:auto|from|do|is)_)?resume(?:_from)?(?:_(?:checkpoint|ckpt|path|file))?")
+_LOADS = re.compile(
+    r"^load$|load_(?:state|check|ckpt|model|weight|snap|from|pretrain|resume)|resume|restore|checkpoint"
+)
 _FINDS = re.compile(
     r"(?<!drop_)\blast|_last|latest|newest|recent|glob|listdir|scandir|exists|isfile|is_file|snapshot|auto_?resume"
     r"|find_(?:last|check|ckpt|resum)"
@@ -24,11 +26,12 @@ def not_asked_to_resume(code: Code) -> Iterator[Finding]:
     if code.has_framework or code.program.unread or _finds_checkpoints(code):
         return
     unset = [one for one in code.options if _OPTION.fullmatch(one.field) and _is_empty(code, one.field)]
-    for module, node in code.program.of(ast.If):
+    for module, node in code.program.of(ast.If, ast.IfExp):
         option = next((one for one in unset if _asks_for(node.test, one.field)), None)
         if option is None or not code.reached.of(node, module) or code.values.truth(node.test, module) is not False:
             continue
-        calls = (one for statement in node.body for one in ast.walk(statement) if isinstance(one, ast.Call))
+        body = node.body if isinstance(node, ast.If) else [node.body]
+        calls = (one for part in body for one in ast.walk(part) if isinstance(one, ast.Call))
         if any(_LOADS.search(spelled(one.func).rpartition(".")[2]) for one in calls):
             yield Finding(
                 "warning",
@@ -52,6 +55,8 @@ def _asks_for(test: ast.expr, field: str) -> bool:
             return spelled(test).rpartition(".")[2] == field
         case ast.Compare(left=left, ops=[ast.IsNot() | ast.NotEq()], comparators=[ast.Constant(value=None | "")]):
             return _asks_for(left, field)
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=1 | True)]):
+            return _asks_for(left, field)
     return False
 
 
@@ -59,7 +64,7 @@ def _finds_checkpoints(code: Code) -> bool:
     """Return whether the code may look for checkpoints itself, by the words of what it loads and of its conditions."""
     for module, call, name in code.reached.calls:
         last = spelled(call.func).rpartition(".")[2] or name
-        if not _LOADS.search(last) or code.passes_by(call, module):
+        if not _LOADS.search(last) or code.passes_by(call, module) or code.is_never_made(call):
             continue
         tests = [ast.unparse(above.test) for above in module.above(call) if isinstance(above, ast.If)]
         if _FINDS.search(last) or any(map(_FINDS.search, tests)):

@@ -33,6 +33,7 @@ from jobsubmit.check.interpreter.process import COLLECTIVES, NOTED, NOTED_BY_ARG
 from jobsubmit.check.interpreter.rehearsal import Rehearsal, context_of, is_update
 from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.trace import Event, Group, Inner, Made
+from jobsubmit.check.interpreter.wrappers import Use, is_state
 from jobsubmit.check.program.configuration import OpenFile
 from jobsubmit.check.program.hydra import HYDRA
 from jobsubmit.check.program.objects import is_record
@@ -68,6 +69,7 @@ class Calls(Attributes):
         try:
             if self.process is not None:
                 self._happen(node, callee, args, keywords, is_open=is_open)
+                self._note_model(node, callee, keywords, scope)
             context = context_of(node, callee, args, keywords) if not _is_followed(callee) else None
             result = context or self.call(callee, args, keywords, is_open=is_open)
         finally:
@@ -115,6 +117,29 @@ class Calls(Attributes):
             self.waits.names.append(last)
         if name.endswith("ReduceLROnPlateau.step") and own_in((*args, *keywords.values())):
             self.waits.decide(node, self.here, "step", ["step"])
+
+    def _note_model(self, node: ast.Call, callee: Any, keywords: dict[str, Any], scope: Scope) -> None:
+        """Remember a call of a model with gradients, or of its state."""
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if is_state(called) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            is_inner = isinstance(owner, ast.Attribute) and owner.attr == "module"
+            model = self.peek(owner.value if is_inner and isinstance(owner, ast.Attribute) else owner, scope)
+            is_strict = keywords.get("strict", True) is True
+            self.wrappers.use(model, is_inner, Use(called, False, node, self.here, is_strict))
+        elif not self.without_gradients:
+            is_inner = called == "module" and isinstance(node.func, ast.Attribute)
+            model = self.peek(node.func.value, scope) if is_inner and isinstance(node.func, ast.Attribute) else callee
+            self.wrappers.use(model, is_inner, Use("", False, node, self.here))
+
+    def peek(self, node: ast.expr, scope: Scope) -> Any:
+        """Return the value of a variable or a field, without calling anything."""
+        if isinstance(node, ast.Name):
+            return self.name(node.id, scope)
+        if not isinstance(node, ast.Attribute):
+            return UNKNOWN
+        owner = self.peek(node.value, scope)
+        return owner.content.get(node.attr, UNKNOWN) if isinstance(owner, Record) else UNKNOWN
 
     def _note_gradients(self, rehearsal: Rehearsal, node: ast.Call, last: str, args: list[Any]) -> None:
         if last == "backward":
@@ -284,7 +309,9 @@ class Calls(Attributes):
         if not name.startswith(_LATER):
             self._call_back(args, keywords)
         self.unknown_calls += 1
-        return mark_part(Record(External(name), is_open=True), [*args, *keywords.values()])
+        made = mark_part(Record(External(name), is_open=True), [*args, *keywords.values()])
+        self.wrappers.wrap(made, name, args, keywords)
+        return made
 
     def _call_back(self, args: list[Any], keywords: dict[str, Any]) -> None:
         """Follow the functions that something unknown is given: it may call them, with anything."""

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobsubmit.check.interpreter.memory import (
+    MOMENT,
     Container,
     External,
     FunctionValue,
@@ -28,6 +29,7 @@ from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.rehearsal import Gradients, Rehearsal
 from jobsubmit.check.interpreter.signals import OutOfTimeError
 from jobsubmit.check.interpreter.trace import Trace
+from jobsubmit.check.interpreter.wrappers import Wrappers
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
 from jobsubmit.check.program.module import Function
@@ -81,6 +83,7 @@ class Expressions(Operators):
         self.waits = Waits()
         self.rehearsal: Rehearsal | None = None  # of a loop that trains, while it is followed pass by pass
         self.unaveraged: list[tuple[Gradients, bool]] = []  # gradients that stay on each process; see `Rehearsal.lost`
+        self.wrappers = Wrappers()
         self.is_wrapped = False  # whether a model was made that averages its gradients
         self.without_gradients = 0  # blocks around
         self.has_changed = False  # in the branches that were followed last
@@ -199,6 +202,8 @@ class Expressions(Operators):
 
     def _seen(self, value: Any) -> Any:
         """Return what is remembered of a value: containers only if they are small, for they change."""
+        if isinstance(value, str) and MOMENT in value:
+            return UNKNOWN
         if isinstance(value, Container) or type(value) is tuple:
             size = len(value.content if isinstance(value, Container) else value)
             known = plain(value) if size <= _MOST_SEEN else UNKNOWN

@@ -12,6 +12,7 @@ from jobsubmit.check.interpreter.own import Decision
 from jobsubmit.check.interpreter.process import Process, some_processes
 from jobsubmit.check.interpreter.rehearsal import Gradients
 from jobsubmit.check.interpreter.trace import Event, Observed
+from jobsubmit.check.interpreter.wrappers import Wrapper
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
 from jobsubmit.check.program.program import Program
@@ -44,6 +45,7 @@ class Followed:
     is_nested: bool = False
     decisions: Mapping[ast.expr, Decision] = field(default_factory=dict)
     unaveraged: Sequence[tuple[Gradients, bool]] = ()
+    wrappers: Sequence[Wrapper] = ()
 
 
 def follow_processes(
@@ -61,6 +63,6 @@ def follow_processes(
         is_nested = facts.has_launcher and machine.started > 0
         is_whole = machine.ended_by == ""
         trace = machine.trace
-        known = (machine.waits.decisions, machine.unaveraged)
+        known = (machine.waits.decisions, machine.unaveraged, machine.wrappers.every)
         found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, *known))
     return found

@@ -18,6 +18,7 @@ from jobsubmit.check.interpreter.asked import (
 from jobsubmit.check.interpreter.files import find_files, list_folder, read_file
 from jobsubmit.check.interpreter.mappings import MAPPINGS, mapping_of
 from jobsubmit.check.interpreter.memory import (
+    MOMENT,
     NAMESPACE,
     ClassValue,
     Container,
@@ -33,7 +34,7 @@ from jobsubmit.check.interpreter.memory import (
 from jobsubmit.check.interpreter.methods import deep_copied
 from jobsubmit.check.interpreter.of_omegaconf import as_dict, value_of_omegaconf
 from jobsubmit.check.interpreter.of_torch import start_process, value_of_torch
-from jobsubmit.check.interpreter.own import counted, item_of, zipped
+from jobsubmit.check.interpreter.own import counted, item_of, own_in, zipped
 from jobsubmit.check.interpreter.parsers import PARSERS
 from jobsubmit.check.interpreter.signals import Ended, Raised
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, parse_text
@@ -44,6 +45,10 @@ from jobsubmit.check.program.python_configuration import read_python_configurati
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
 
+_MOMENTS = (
+    *("time.strftime", "time.ctime", "time.asctime", "datetime.datetime.now.strftime", "datetime.now.strftime"),
+    *("datetime.datetime.now.isoformat", "datetime.datetime.today.strftime", "datetime.datetime.utcnow.strftime"),
+)
 _LONGEST_RANGE, _LONGEST_CHOICE = 10_000, 1000
 _Known = Callable[["Calls", list[Any], dict[str, Any]], Any]
 
@@ -82,7 +87,9 @@ def _converted(run: Calls, name: str, args: list[Any]) -> Any:
     if name in ("list", "tuple", "sorted") and len(args) == 1:
         items = run.items(args[0])
         if items is None:
-            return Container([], is_open=True) if name != "tuple" else UNKNOWN
+            made = Container([], is_open=True)
+            made.own = own_in(args[0])
+            return made if name != "tuple" else UNKNOWN
         items = sorted(items) if name == "sorted" else items
         return tuple(items) if name == "tuple" else Container(items)
     if name == "bool" and len(args) == 1:
@@ -262,6 +269,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     "range": _range,
     "enumerate": _enumerate,
     "zip": _zip,
+    **dict.fromkeys(_MOMENTS, lambda run, args, keywords: MOMENT),
     "compile": lambda run, args, keywords: args[0],
     "next": lambda run, args, keywords: item_of(args[0]),
     "map": _map,

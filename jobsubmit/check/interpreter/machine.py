@@ -496,7 +496,7 @@ class Machine(Calls):
                 entered = self.call(self.attribute(entered, "__enter__"), [], {})
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, entered, scope)
-        without = any(map(is_without_gradients, (item.context_expr for item in node.items)))
+        without = any(self._switches_gradients_off(item.context_expr, scope) for item in node.items)
         self.without_gradients += without
         off = [is_off(one) for one in contexts]
         if self.rehearsal is not None:
@@ -507,6 +507,11 @@ class Machine(Calls):
             self.without_gradients -= without
             if self.rehearsal is not None:
                 self.rehearsal.without.pop()
+
+    def _switches_gradients_off(self, node: ast.expr, scope: Scope) -> bool:
+        if isinstance(node, ast.Call) and node.args and name_of_decorator(node) == "set_grad_enabled":
+            return self.truth(node.args[0], scope) is False
+        return is_without_gradients(node)
 
     def _match(self, node: ast.Match, scope: Scope) -> Any:
         subject = plain(self.value(node.subject, scope))

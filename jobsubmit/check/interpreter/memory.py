@@ -319,6 +319,7 @@ def boxed(value: Any, *, by_attribute: bool = False) -> Any:
 
 
 GROUP = "[ranks]"  # a field of what new_group returns
+MOMENT = "\ue000"  # in a text: the time at which the program runs
 MORE = "**"  # among keywords: there may be others
 MANAGER = External("generator")  # what a function that yields returns; of one for `with`, what it yields
 NAMESPACE, DEVICE = External("argparse.Namespace"), External("torch.device")

@@ -63,7 +63,10 @@ def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, A
             made.content[GROUP] = ranks
         return (made,)
     if name.startswith("torch.distributed.") and name.rpartition(".")[2] in COLLECTIVES:
-        run.forget(args)  # they are filled with what other ranks have
+        source = keywords.get("src", args[1] if len(args) > 1 else UNKNOWN)
+        is_source = "broadcast" in name and run.process is not None and source == run.process.rank
+        if not is_source:
+            run.forget(args)  # they are filled with what other ranks have
     if name == "torch.distributed.destroy_process_group":
         run.has_group, run.joined_as = False, None
         return (None,)

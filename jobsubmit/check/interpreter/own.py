@@ -24,6 +24,7 @@ _SAME = frozenset(
 )
 _COMBINES = re.compile(r"reduce|gather|sync|broadcast|all_|scatter|average|across|consensus|agree")
 _FILLS_FIRST = frozenset(["all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all"])
+_DATA = ("Tensor", "Variable")  # classes whose objects are data
 _WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "Accelerator")
 
 
@@ -103,7 +104,8 @@ def derived_call(value: Any, callee: Any, name: str, args: list[Any], *, is_judg
             _share(one)
         return value
     is_made = isinstance(value, Record) and value.kind == External(name) and _PART not in value.content
-    if last in _SAME or (is_made and last[:1].isupper() and last != "Tensor"):
+    is_object = is_made and last[:1].isupper() and not last.endswith(_DATA)
+    if last in _SAME or is_object:
         return value
     own = derived(UNKNOWN, callee, *args, is_judged=is_judged)
     return own if own is not UNKNOWN and (is_made or value is UNKNOWN) else value

@@ -42,6 +42,7 @@ def inner_called(code: Code) -> Iterator[Finding]:
             not isinstance(inner, ast.Attribute)
             or not (_is_of_training(code, call, module) or _calls_training(code, call, module))
             or _is_called_too(inner.value, call, module)
+            or code.is_past_wrapper(call) is False
         ):
             continue
         above = list(module.above(call))

@@ -1,0 +1,52 @@
+"""Models that are trained past their wrapper, or whose state does not fit."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.processes.pairs import whole
+from jobsubmit.common.finding import Finding
+
+_CHANGES = ("module.", "removeprefix", "consume_prefix_in_state_dict_if_present", "_orig_mod.")
+
+
+def check_bypassing(code: Code) -> Iterator[Finding]:
+    """Yield a warning where training calls the model inside a wrapper, and never the wrapper."""
+    for wrapper in (one for followed in whole(code.followed)[:1] for one in followed.wrappers):
+        inner = wrapper.calls("", is_outer=False)
+        if inner and not wrapper.calls("", is_outer=True) and "backward" in code.names:
+            yield Finding(
+                "warning",
+                "bypassed",
+                inner[0].module.where(inner[0].call),
+                f"{ast.unparse(inner[0].call.func)} is the model inside the wrapper: the gradients are not averaged, "
+                "and each process trains a model of its own",
+                "call the wrapper",
+            )
+            return
+
+
+def check_keys(code: Code) -> Iterator[Finding]:
+    """Yield a warning where the state of a wrapper is saved, and loaded into what is in it, or the other way round."""
+    if any(change in text for text in code.texts | code.names for change in _CHANGES):
+        return
+    for wrapper in (one for followed in whole(code.followed)[:1] for one in followed.wrappers):
+        saved = {use.is_outer for use in wrapper.uses if use.name == "state_dict"}
+        loaded = [use for use in wrapper.uses if use.name == "load_state_dict"]
+        if len(saved) != 1 or not loaded or any(use.is_outer in saved or not use.is_strict for use in loaded):
+            continue
+        saving = next(use.module.where(use.call) for use in wrapper.uses if use.name == "state_dict")
+        yield Finding(
+            "warning",
+            "other-keys",
+            loaded[0].module.where(loaded[0].call),
+            f"the keys of this state begin with `module.`, because {saving} saves the wrapper; the model that loads it "
+            "has keys without that: torch refuses to load it"
+            if True in saved
+            else f"the keys of this state do not begin with `module.`, because {saving} saves the model inside the "
+            "wrapper; the wrapper that loads it has keys with that: torch refuses to load it",
+            "save and load the model inside the wrapper: model.module.state_dict()",
+        )
+        return
