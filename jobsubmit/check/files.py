@@ -84,6 +84,7 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
     """Yield a warning for each file that is read by a literal name, exists here, and is not uploaded."""
     yield from _outside(code, bundle, words)
     yield from _not_there(code, bundle, words)
+    yield from _defaults_not_there(code, bundle, words)
     yield from _searched(code, bundle)
     seen: set[str] = set()
     for where, path_read in (*_reads(code), *_named(code, words), *_configured(code, words)):
@@ -171,6 +172,22 @@ def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Fi
         if field and is_inside and _CONFIGURATION.search(path) and not (bundle.root / path).exists():
             text = f"reads {path}, which does not exist in the code directory"
             yield Finding("warning", "not-there", field, text, "correct the path: it begins in the code directory")
+            return
+
+
+def _defaults_not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
+    """Yield a warning for a configuration that the code reads by the default of an option, and that is nowhere."""
+    given = {word.name for word in words}
+    unset = [option for option in code.options if option.names and not given & set(option.names)]
+    defaults = {str(option.default): option.names[0] for option in unset if isinstance(option.default, str)}
+    for where, path in _reads(code):
+        is_inside = (
+            path in defaults and _CONFIGURATION_FILE.fullmatch(path) and not _is_outside(posixpath.normpath(path))
+        )
+        place = bundle.root / path
+        if is_inside and not path.startswith("/") and place.parent.is_dir() and not place.exists():
+            text = f"reads {path}, the default of {defaults[path]}, which does not exist in the code directory"
+            yield Finding("warning", "not-there", where, text, f"pass {defaults[path]} with a file that is there")
             return
 
 

@@ -13,6 +13,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.origins import beginning_of
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.mounts import Mount
@@ -187,7 +188,8 @@ def _loads(code: Code) -> bool:
             continue
         if last in _LOADS and not any(".state_dict(" in ast.unparse(given) for given in call.args):
             return True
-        if any(keyword.arg in _LOADING_KEYWORDS for keyword in call.keywords if not _is_declared_only(call)):
+        given = [keyword.value for keyword in call.keywords if keyword.arg in _LOADING_KEYWORDS]
+        if not _is_declared_only(call) and any(not _is_none(code, one) for one in given):
             return True
     return False
 
@@ -210,6 +212,12 @@ def _is_of_data(call: ast.Call) -> bool:
 def _is_of_start(call: ast.Call) -> bool:
     """Return whether a call loads the weights that a training begins with: `torch.load(args.init_checkpoint)`."""
     return bool(_STARTS_WITH.search(ast.unparse(call.args[0]))) if call.args else False
+
+
+def _is_none(code: Code, node: ast.expr) -> bool:
+    """Return whether an argument surely is None: nothing to load is given."""
+    seen = [one.values.get(node, UNKNOWN) for one in code.followed]
+    return bool(seen) and all(value is None for value in seen)
 
 
 def _is_declared_only(call: ast.Call) -> bool:

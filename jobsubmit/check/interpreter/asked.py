@@ -70,7 +70,9 @@ def _is_of(value: Any, kind: Any) -> Any:
             last == "dict" and value.entries is not None and isinstance(value.entries.content, dict)
         ):
             return True
-        return False if kind.name in ("str", "int", "float", "bool", "list", "tuple") else UNKNOWN
+        is_result = isinstance(value.kind, External) and not value.kind.name.rpartition(".")[2][:1].isupper()
+        is_other = not is_result and kind.name in ("str", "int", "float", "bool", "list", "tuple")
+        return False if is_other else UNKNOWN
     if isinstance(value, Container):
         if last in _CONTENTS:
             return isinstance(value.content, _CONTENTS[last])

@@ -15,6 +15,7 @@ from jobsubmit.check.interpreter.asked import (
     set_attribute,
     type_of,
 )
+from jobsubmit.check.interpreter.fields import FIELDS
 from jobsubmit.check.interpreter.files import find_files, list_folder, read_file
 from jobsubmit.check.interpreter.mappings import MAPPINGS, mapping_of
 from jobsubmit.check.interpreter.memory import (
@@ -305,4 +306,5 @@ FUNCTIONS: Mapping[str, _Known] = {
         True if isinstance(args[0], (FunctionValue, ClassValue, Method, Partial, External)) else UNKNOWN
     ),
     **PARSERS,
+    **FIELDS,
 }

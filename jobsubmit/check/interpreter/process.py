@@ -25,7 +25,7 @@ NOTED = COLLECTIVES | {
     *("init_process_group", "init_device_mesh", "destroy_process_group", "spawn", "set_device"),
     *("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "Accelerator", "from_pretrained"),
     *("init_distributed", "Fabric"),
-    *("DistributedSampler", "DataLoader", "BatchSampler", "set_epoch", "save", "load", "load_state_dict", "backward"),
+    *("DistributedSampler", "DataLoader", "BatchSampler", "set_epoch", "save", "load_state_dict", "backward"),
 }
 NOTED_BY_ARGUMENT = frozenset(["download", "device_map"])
 
