@@ -20,6 +20,7 @@ from jobsubmit.check.interpreter.memory import (
     FunctionValue,
     Method,
     ModuleValue,
+    Own,
     Partial,
     Record,
     Scope,
@@ -28,9 +29,17 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.methods import method_of_container, method_of_text
 from jobsubmit.check.interpreter.of_torch import start_process
-from jobsubmit.check.interpreter.own import derived_call, is_wrapping, mark_part, own_in, prepared
+from jobsubmit.check.interpreter.own import derived, derived_call, is_wrapping, mark_part, own_in, prepared
 from jobsubmit.check.interpreter.process import COLLECTIVES, NOTED, NOTED_BY_ARGUMENT, is_optimizer
 from jobsubmit.check.interpreter.rehearsal import Rehearsal, context_of, is_update
+from jobsubmit.check.interpreter.scaling import (
+    adds_up,
+    carrier_in,
+    is_in_place,
+    operator_of,
+    power_of_number,
+    power_of_product,
+)
 from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.trace import Event, Group, Inner, Made
 from jobsubmit.check.interpreter.wrappers import Use, is_state
@@ -79,7 +88,8 @@ class Calls(Attributes):
         name = callee.name if isinstance(callee, External) else getattr(node.func, "attr", "?")
         source = callee.owner if isinstance(callee, Method) else callee
         given = [*args, *keywords.values()]
-        return derived_call(result, source, name, given, is_judged=self.without_gradients > 0)
+        made = derived_call(result, source, name, given, is_judged=self.without_gradients > 0)
+        return self._scaled_by_call(node, made, callee, (name, args, keywords), scope)
 
     def _happen(self, node: ast.Call, callee: Any, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> None:
         """Remember a call of something that a library has."""
@@ -92,7 +102,7 @@ class Calls(Attributes):
             name = f"?.{node.func.attr}"
         else:
             return
-        self._note_waiting(node, name, args, keywords)
+        self._note_waiting(node, name, callee, args, keywords)
         if name.rpartition(".")[2] not in NOTED and not NOTED_BY_ARGUMENT & keywords.keys() and not is_optimizer(name):
             return
         given = {key: _noted(value) for key, value in keywords.items()}
@@ -105,18 +115,59 @@ class Calls(Attributes):
         times = 2 if self.unknown_loops else 1
         self.trace.happen(Event(node, self.here, name, held, given, tuple(self.path), is_sure, visible, times))
 
-    def _note_waiting(self, node: ast.Call, name: str, args: list[Any], keywords: dict[str, Any]) -> None:
+    def _note_waiting(self, node: ast.Call, name: str, callee: Any, args: list[Any], keywords: dict[str, Any]) -> None:
         """Remember a call that waits for all processes, or changes the weights of a model."""
         last = name.rpartition(".")[2]
         if self.rehearsal is not None:
             self._note_gradients(self.rehearsal, node, last, args)
         self.is_wrapped = self.is_wrapped or is_wrapping(name)
+        if last == "backward":
+            loss = carrier_in(callee) or carrier_in(tuple(args))
+            self.scales.note(self.scales.losses, node, self.here, 0 if loss is None else loss.power)
         is_collective = last in COLLECTIVES and keywords.get("group") is None
         is_step = last == "step" and name.startswith("torch.optim.") and "lr_scheduler" not in name
         if is_collective or last == "save" or (self.is_wrapped and (last == "backward" or is_step)):
             self.waits.names.append(last)
         if name.endswith("ReduceLROnPlateau.step") and own_in((*args, *keywords.values())):
             self.waits.decide(node, self.here, "step", ["step"])
+
+    def _scaled_by_call(
+        self, node: ast.Call, made: Any, callee: Any, call: tuple[str, list[Any], dict[str, Any]], scope: Scope
+    ) -> Any:
+        """Return what a call makes with its scale; note sums over all processes, and factors of gradients."""
+        name, args, keywords = call
+        last = name.rpartition(".")[2]
+        if (last == "all_reduce" or last.startswith("all_reduce_")) and args:
+            self._sum(node, args[0], _operation(args, keywords), scope)
+            return made
+        op = operator_of(last)
+        if op is None or not (args or keywords):
+            return made
+        own = callee if isinstance(callee, Own) else carrier_in(args[0])
+        number = args[-1] if args else next(iter(keywords.values()))
+        given = node.args[-1] if node.args else node.keywords[0].value
+        factor = carrier_in(number) if number is not own else None
+        power = factor.power if factor is not None else power_of_number(number, given, self.process)
+        if own is None or power == 0:
+            return made
+        after = power_of_product(op, (own.power, power))
+        if own.is_gradient:
+            self.note_factor(node, own.power, after, scope)
+        if is_in_place(last):
+            (own.base or own).power = after
+        return derived(UNKNOWN, own, power=after) if made is UNKNOWN or isinstance(made, Own) else made
+
+    def _sum(self, node: ast.Call, summed: Any, operation: str, scope: Scope) -> None:
+        """Remember that all processes add up what they have; from then on it is too large by their number."""
+        power = adds_up("all_reduce", operation)
+        own = carrier_in(summed)
+        if own is not None and own.is_gradient:
+            self.scales.note(self.scales.sums, node, scope.module, power)
+        held = summed.content if isinstance(summed, Container) and isinstance(summed.content, list) else [summed]
+        for one in (one for one in held if isinstance(one, Own)):
+            one.power = None if one.power is None or power is None else one.power + power
+        if own is None and node.args and isinstance(node.args[0], (ast.Name, ast.Attribute)):
+            self.assign(node.args[0], Own(is_common=True, power=power), scope)
 
     def _note_model(self, node: ast.Call, callee: Any, keywords: dict[str, Any], scope: Scope) -> None:
         """Remember a call of a model with gradients, or of its state."""
@@ -413,6 +464,14 @@ def name_of_decorator(node: ast.expr) -> str:
     """Return the last part of the name of a decorator."""
     node = node.func if isinstance(node, ast.Call) else node
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _operation(args: list[Any], keywords: dict[str, Any]) -> str:
+    """Return the name of the operation of a collective; empty for its default, a sum."""
+    given = keywords.get("op", args[1] if len(args) > 1 else None)
+    if given is None:
+        return ""
+    return given.name.rpartition(".")[2] if isinstance(given, External) else "?"
 
 
 def _is_followed(callee: Any) -> bool:

@@ -27,6 +27,7 @@ from jobsubmit.check.interpreter.operators import OBJECTS, Operators
 from jobsubmit.check.interpreter.own import Waits, derived, derived_attribute, item_of, own_in
 from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.rehearsal import Gradients, Rehearsal
+from jobsubmit.check.interpreter.scaling import Scales, carrier_in, power_of_number, power_of_product
 from jobsubmit.check.interpreter.signals import OutOfTimeError
 from jobsubmit.check.interpreter.trace import Trace
 from jobsubmit.check.interpreter.wrappers import Wrappers
@@ -84,6 +85,7 @@ class Expressions(Operators):
         self.rehearsal: Rehearsal | None = None  # of a loop that trains, while it is followed pass by pass
         self.unaveraged: list[tuple[Gradients, bool]] = []  # gradients that stay on each process; see `Rehearsal.lost`
         self.wrappers = Wrappers()
+        self.scales = Scales()
         self.is_wrapped = False  # whether a model was made that averages its gradients
         self.without_gradients = 0  # blocks around
         self.has_changed = False  # in the branches that were followed last
@@ -252,6 +254,30 @@ class Expressions(Operators):
             return UNKNOWN if is_open else tuple(found)
         return Container(found, is_open=is_open)
 
+    def scaled(
+        self, node: ast.BinOp | ast.AugAssign, values: tuple[Any, Any], parts: tuple[ast.expr, ast.expr], scope: Scope
+    ) -> Any:
+        """Return the value of an operation; if it is not known, how it is scaled by the number of processes."""
+        result = self.operate(node.op, *values, in_place=isinstance(node, ast.AugAssign))
+        if self.process is None or not (result is UNKNOWN or isinstance(result, Own)):
+            return result
+        held = [carrier_in(value) for value in values]
+        numbers = [power_of_number(value, part, self.process) for value, part in zip(values, parts, strict=True)]
+        if not any(numbers) and not any(held):
+            return result
+        powers = [number if own is None else own.power for own, number in zip(held, numbers, strict=True)]
+        power = power_of_product(node.op, (powers[0], powers[1]))
+        made = derived(UNKNOWN, *values, power=power)
+        if isinstance(made, Own) and made.is_gradient and held[0] is not None:
+            self.note_factor(node, held[0].power, power, scope)
+        return made
+
+    def note_factor(self, node: ast.AST, before: int | None, after: int | None, scope: Scope) -> None:
+        """Remember that gradients were multiplied or divided by the number of processes."""
+        if before != after:
+            factor = None if before is None or after is None else after - before
+            self.scales.note(self.scales.factors, node, scope.module, factor)
+
     def _unary(self, node: ast.UnaryOp, scope: Scope) -> Any:
         value = self.value(node.operand, scope)
         if isinstance(node.op, ast.Not):
@@ -396,8 +422,8 @@ class Expressions(Operators):
         ast.Tuple: _sequence,
         ast.Set: _sequence,
         ast.UnaryOp: _unary,
-        ast.BinOp: lambda self, node, scope: self.operate(
-            node.op, self.value(node.left, scope), self.value(node.right, scope)
+        ast.BinOp: lambda self, node, scope: self.scaled(
+            node, (self.value(node.left, scope), self.value(node.right, scope)), (node.left, node.right), scope
         ),
         ast.BoolOp: _bool,
         ast.Compare: _compare,

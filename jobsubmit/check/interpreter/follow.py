@@ -11,6 +11,7 @@ from jobsubmit.check.interpreter.machine import Machine
 from jobsubmit.check.interpreter.own import Decision
 from jobsubmit.check.interpreter.process import Process, some_processes
 from jobsubmit.check.interpreter.rehearsal import Gradients
+from jobsubmit.check.interpreter.scaling import Scales
 from jobsubmit.check.interpreter.trace import Event, Observed
 from jobsubmit.check.interpreter.wrappers import Wrapper
 from jobsubmit.check.program.facts import Facts
@@ -46,6 +47,8 @@ class Followed:
     decisions: Mapping[ast.expr, Decision] = field(default_factory=dict)
     unaveraged: Sequence[tuple[Gradients, bool]] = ()
     wrappers: Sequence[Wrapper] = ()
+    scales: Scales = field(default_factory=Scales)
+    is_wrapped: bool = False
 
 
 def follow_processes(
@@ -63,6 +66,12 @@ def follow_processes(
         is_nested = facts.has_launcher and machine.started > 0
         is_whole = machine.ended_by == ""
         trace = machine.trace
-        known = (machine.waits.decisions, machine.unaveraged, machine.wrappers.every)
+        known = (
+            machine.waits.decisions,
+            machine.unaveraged,
+            machine.wrappers.every,
+            machine.scales,
+            machine.is_wrapped,
+        )
         found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, *known))
     return found

@@ -535,7 +535,10 @@ class Machine(Calls):
 
     def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
         before = self.loaded(node.target, scope)
-        self.assign(node.target, self.operate(node.op, before, self.value(node.value, scope), in_place=True), scope)
+        if isinstance(node.target, ast.Attribute) and node.target.attr == "grad" and before is UNKNOWN:
+            before = Own(is_common=True, is_gradient=True)
+        values = before, self.value(node.value, scope)
+        self.assign(node.target, self.scaled(node, values, (node.target, node.value), scope), scope)
 
     def _delete(self, node: ast.Delete, scope: Scope) -> None:
         for target in node.targets:

@@ -54,13 +54,24 @@ class Container:
 class Own:
     """A value that is not known, and that each process has for itself: it comes from its own part of the data.
 
-    It `is_judged` if a model has computed it without gradients, and `is_common` since processes have exchanged it.
+    It `is_judged` if a model has computed it without gradients, and `is_common` since processes have exchanged it, or
+    if it never was of one process, and only says how it is scaled: by this `power` of the number of processes, None if
+    that is not clear. It `is_gradient`, or one's part. `base` is the value of which it is an attribute.
     """
 
-    __slots__ = ("is_common", "is_judged")
+    __slots__ = ("base", "is_common", "is_gradient", "is_judged", "power")
 
-    def __init__(self, *, is_judged: bool = False) -> None:
-        self.is_judged, self.is_common = is_judged, False
+    def __init__(
+        self,
+        *,
+        is_judged: bool = False,
+        is_common: bool = False,
+        is_gradient: bool = False,
+        power: int | None = 0,
+        base: Own | None = None,
+    ) -> None:
+        self.is_judged, self.is_common, self.is_gradient = is_judged, is_common, is_gradient
+        self.power, self.base = power, base
 
 
 class Record:
@@ -255,6 +266,8 @@ def joined(one: Any, other: Any, otherwise: Any = UNKNOWN) -> Any:
     What surely is a process's own in one case is so, too, if it has a known value in the other.
     """
     if isinstance(one, Own) or isinstance(other, Own):
+        if _are_alike(one, other):
+            return one
         own, second = (one, other) if isinstance(one, Own) else (other, one)
         is_common = own.is_common or second is UNKNOWN or (isinstance(second, Own) and second.is_common)
         return UNKNOWN if is_common else own
@@ -268,7 +281,7 @@ def _are_alike(one: Any, other: Any, depth: int = 0) -> bool:
     if type(one) is not type(other) or depth > _DEEPEST:
         return False
     if isinstance(one, Own):
-        return (one.is_common, one.is_judged) == (other.is_common, other.is_judged)
+        return all(getattr(one, name) == getattr(other, name) for name in ("is_common", "is_gradient", "power"))
     if isinstance(one, (Container, Record)):
         is_same = one.is_open == other.is_open and _are_alike(one.content, other.content, depth + 1)
         return is_same and (isinstance(one, Container) or _are_same_kind(one, other, depth))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jobsubmit.check.interpreter.memory import MANAGER, ClassValue, Container, External, Own, Record
+from jobsubmit.check.interpreter.scaling import carrier_in, power_of
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 
@@ -24,6 +25,23 @@ _SAME = frozenset(
 )
 _COMBINES = re.compile(r"reduce|gather|sync|broadcast|all_|scatter|average|across|consensus|agree")
 _FILLS_FIRST = frozenset(["all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all"])
+_KEEPS_FORM = frozenset(
+    [
+        *(
+            "flatten",
+            "cat",
+            "_flatten_dense_tensors",
+            "_unflatten_dense_tensors",
+            "view",
+            "view_as",
+            "reshape",
+            "clone",
+        ),
+        *("to", "float", "half", "contiguous", "detach", "list", "tuple", "zip", "stack", "parameters_to_vector"),
+        *("div", "div_", "mul", "mul_", "add_", "copy_", "values", "append", "split", "ravel", "concatenate"),
+    ]
+)
+_OF_SOURCES = 99  # no power
 _DATA = ("Tensor", "Variable")  # classes whose objects are data
 _WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "Accelerator")
 
@@ -84,16 +102,35 @@ def _own(value: Any) -> Own | None:
     return value if isinstance(value, Own) and not value.is_common else None
 
 
-def derived(value: Any, *sources: Any, is_judged: bool = False) -> Any:
-    """Return a value that was computed from others: if it is not known, one of this process if one of those is."""
+def derived(
+    value: Any, *sources: Any, is_judged: bool = False, is_gradient: bool = True, power: int | None = _OF_SOURCES
+) -> Any:
+    """Return a value that was computed from others: if it is not known, one of this process if one of those is.
+
+    It may be a gradient if one of those is; its `power` is theirs, unless another one is given.
+    """
     if value is not UNKNOWN:
         return value
-    found = next(filter(None, map(own_in, sources)), None)
-    return value if found is None else Own(is_judged=found.is_judged or is_judged)
+    found = [own for own in map(carrier_in, sources) if own is not None]
+    own = next(filter(None, map(own_in, sources)), None)
+    is_gradient = is_gradient and any(one.is_gradient for one in found)
+    power = power_of(sources) if power == _OF_SOURCES else power
+    if own is None and not is_gradient and power == 0:
+        return value
+    is_judged = is_judged or (own is not None and own.is_judged)
+    return Own(is_judged=is_judged, is_common=own is None, is_gradient=is_gradient, power=power)
 
 
 def derived_attribute(value: Any, owner: Any, name: str) -> Any:
-    return value if name in _SAME else derived(value, owner)
+    """Return what an attribute is; gradients are nobody's own: most often, they are exchanged."""
+    if value is not UNKNOWN or name in _SAME:
+        return value
+    if name == "grad":
+        return Own(is_common=True, is_gradient=True)
+    made = derived(value, owner)
+    if isinstance(made, Own):
+        made.base = carrier_in(owner)
+    return made
 
 
 def derived_call(value: Any, callee: Any, name: str, args: list[Any], *, is_judged: bool) -> Any:
@@ -107,7 +144,7 @@ def derived_call(value: Any, callee: Any, name: str, args: list[Any], *, is_judg
     is_object = is_made and last[:1].isupper() and not last.endswith(_DATA)
     if last in _SAME or is_object:
         return value
-    own = derived(UNKNOWN, callee, *args, is_judged=is_judged)
+    own = derived(UNKNOWN, callee, *args, is_judged=is_judged, is_gradient=last in _KEEPS_FORM)
     return own if own is not UNKNOWN and (is_made or value is UNKNOWN) else value
 
 
