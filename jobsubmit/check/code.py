@@ -141,10 +141,9 @@ class Code:
         return bool(self.followed) and not any(call in one.values or not one.is_whole for one in self.followed)
 
     def is_past_wrapper(self, call: ast.Call) -> bool | None:
-        """Return whether a call trains the model inside a wrapper; None if it was not followed."""
-        seen = [one for one in self.followed if one.is_whole and call in one.values and one.wrappers]
-        uses = (use for one in seen for wrapper in one.wrappers for use in wrapper.uses)
-        return any(use.call is call and not use.is_outer for use in uses) if seen else None
+        """Return whether a call trains the model inside a wrapper; None if it is not known to call either."""
+        every = [use for one in self.followed for wrapper in one.wrappers for use in wrapper.uses if use.call is call]
+        return not any(use.is_outer for use in every) if every else None
 
     @cached_property
     def followed_all(self) -> list[Followed]:

@@ -38,7 +38,8 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     restarts = _restarts(plan)
     unasked = list(not_asked_to_resume(code)) if restarts else []
     is_lost = restarts and not _loads(code)
-    if is_lost and not unasked:
+    is_new = restarts and any(new_at_each_start(code))
+    if is_lost and not unasked and not is_new:
         yield Finding(
             "warning",
             "no-checkpoint",

@@ -154,7 +154,8 @@ class Calls(Attributes):
         if own.is_gradient:
             self.note_factor(node, own.power, after, scope)
         if is_in_place(last):
-            (own.base or own).power = after
+            for one in own.line():
+                one.power = after
         return derived(UNKNOWN, own, power=after) if made is UNKNOWN or isinstance(made, Own) else made
 
     def _sum(self, node: ast.Call, summed: Any, operation: str, scope: Scope) -> None:
@@ -164,8 +165,8 @@ class Calls(Attributes):
         if own is not None and own.is_gradient:
             self.scales.note(self.scales.sums, node, scope.module, power)
         held = summed.content if isinstance(summed, Container) and isinstance(summed.content, list) else [summed]
-        for one in (one for one in held if isinstance(one, Own)):
-            one.power = None if one.power is None or power is None else one.power + power
+        for part in (part for one in held if isinstance(one, Own) for part in one.line()):
+            part.power = None if part.power is None or power is None else part.power + power
         if own is None and node.args and isinstance(node.args[0], (ast.Name, ast.Attribute)):
             self.assign(node.args[0], Own(is_common=True, power=power), scope)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,8 +35,9 @@ def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: 
 class Followed:
     """A process that was followed: its calls of libraries by the calls that lead to them, and what conditions were.
 
-    `decisions` are what it decides by its own data. It
-    `is_whole` unless it was not followed to its end; it `is_nested` if a launcher starts it, and it starts others.
+    It `is_whole` unless it was not followed to its end; it `is_nested` if a launcher starts it, and it starts others.
+    `decisions` are what it decides by its own data, `unaveraged` are gradients that it keeps for itself, and `scales`
+    say by which numbers losses and gradients are multiplied. Of `skipped` functions, some calls were not followed.
     """
 
     process: Process
@@ -49,6 +50,7 @@ class Followed:
     wrappers: Sequence[Wrapper] = ()
     scales: Scales = field(default_factory=Scales)
     is_wrapped: bool = False
+    skipped: Set[ast.AST] = frozenset()
 
 
 def follow_processes(
@@ -72,6 +74,7 @@ def follow_processes(
             machine.wrappers.every,
             machine.scales,
             machine.is_wrapped,
+            trace.skipped,
         )
         found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, *known))
     return found

@@ -246,11 +246,18 @@ class Machine(Calls):
         if known is not None:
             return self.block(node.body if known else node.orelse, scope)
         branches = partial(self.block, node.body, scope), partial(self.block, node.orelse, scope)
-        if self.rehearsal is not None and (likely := self._likely(node, scope)) is not None:
+        is_rehearsed = self.rehearsal is not None and self.unknown_loops == self.rehearsal.depth
+        if is_rehearsed and (likely := self._likely(node, scope)) is not None:
             return branches[0]() if likely else branches[1]()
         if isinstance(value, Own) and not value.is_common:
             return self._decide(node.test, value, scope.module, *branches)
-        return self.either(*branches, is_doubtful=not _is_periodic(node.test))
+        return self.either(*branches, is_doubtful=not self._is_periodic(node.test, scope))
+
+    def _is_periodic(self, test: ast.expr, scope: Scope) -> bool:
+        """Return whether a condition seems to hold now and then, as far as it is not known."""
+        if isinstance(test, ast.BoolOp):
+            return all(_is_periodic(one) for one in test.values if self.truth(one, scope) is None)
+        return _is_periodic(test)
 
     def _likely(self, node: ast.If, scope: Scope) -> bool | None:
         """Return whether a condition that is not known holds in most passes of a loop; None if that is unclear."""
@@ -357,7 +364,7 @@ class Machine(Calls):
         is_asked = self.process is not None and self.process.rank == 0 and self.rehearsal is None
         if not is_asked or not self.switches_exchange or not is_training_loop(self.program, loop):
             return
-        rehearsal = self.rehearsal = Rehearsal()
+        rehearsal = self.rehearsal = Rehearsal(self.unknown_loops)
         end = self.steps + MOST_STEPS
 
         def run() -> None:

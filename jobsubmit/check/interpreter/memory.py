@@ -73,6 +73,13 @@ class Own:
         self.is_judged, self.is_common, self.is_gradient = is_judged, is_common, is_gradient
         self.power, self.base = power, base
 
+    def line(self) -> Iterator[Own]:
+        """Yield a value, and then those of which it is an attribute."""
+        one: Own | None = self
+        while one is not None:
+            yield one
+            one = one.base
+
 
 class Record:
     """An object of a class of the program, or of a library; one of a mapping's class has `entries`, too."""

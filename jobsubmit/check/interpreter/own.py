@@ -149,13 +149,14 @@ def derived_call(value: Any, callee: Any, name: str, args: list[Any], *, is_judg
 
 
 def _share(value: Any) -> None:
+    """Remember that all processes have a value, or what a container holds, and what it is an attribute of."""
     if isinstance(value, Own):
-        value.is_common = True
+        for one in value.line():
+            one.is_common = True
     if isinstance(value, Container):
         value.own = None
-        for one in value.content.values() if isinstance(value.content, dict) else value.content:
-            if isinstance(one, Own):
-                one.is_common = True
+        for held in value.content.values() if isinstance(value.content, dict) else value.content:
+            _share(held)
 
 
 def item_of(value: Any) -> Any:

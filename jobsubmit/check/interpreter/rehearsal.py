@@ -39,6 +39,7 @@ class Update(NamedTuple):
 class Rehearsal:
     """What happens in the passes so far; `is_switched` is what the program has set, `without` are blocks around."""
 
+    depth: int  # loops around whose number of passes is not known
     happened: list[Gradients | Update] = field(default_factory=list)
     is_switched: bool | None = True
     without: list[bool | None] = field(default_factory=list)  # for each block: whether it switches the exchange off
@@ -100,6 +101,8 @@ def _name_of(node: ast.Call, callee: Any) -> str:
 
 def is_off(entered: Any) -> bool | None:
     """Return whether a context switches the exchange of gradients off."""
+    if entered is UNKNOWN:
+        return None
     if not isinstance(entered, Record) or not isinstance(entered.kind, External) or "off" not in entered.content:
         return False
     value = entered.content["off"]
