@@ -104,7 +104,8 @@ def has_attribute(run: Calls, owner: Any, name: Any) -> Any:
         if isinstance(owner.kind, ClassValue):
             if owner.kind.find(name) is not None:
                 return True
-            return UNKNOWN if owner.is_open or owner.kind.find("__getattr__") is not None else False
+            is_open = owner.is_open or (owner.entries is not None and owner.entries.is_open)
+            return UNKNOWN if is_open or owner.kind.find("__getattr__") is not None else False
         return UNKNOWN if owner.is_open or owner.kind != NAMESPACE else False
     if isinstance(owner, Container) and name in dir(type(owner.content)):
         return True

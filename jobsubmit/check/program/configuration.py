@@ -81,10 +81,19 @@ def _parse(text: str, form: str) -> Any:
     if form == "toml":
         return _parse_toml(text)
     from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import SafeConstructor
     from ruamel.yaml.error import YAMLError
 
+    class LastWins(SafeConstructor):
+        """Take the last of several entries with the same key, as PyYAML does."""
+
+        def check_mapping_key(self, node: Any, key_node: Any, mapping: Any, key: Any, value: Any) -> bool:
+            return True
+
+    reader = YAML(typ="safe", pure=True)
+    reader.Constructor = LastWins
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        return reader.load(text)
     except YAMLError as error:
         raise ValueError(str(error)) from None
 
