@@ -21,8 +21,8 @@ from jobsubmit.check.interpreter.memory import (
     Super,
     plain,
 )
-from jobsubmit.check.interpreter.own import own_in
 from jobsubmit.check.interpreter.process import numbers_of
+from jobsubmit.check.interpreter.scaling import carrier_in
 from jobsubmit.check.interpreter.signals import Raised
 from jobsubmit.check.program.configuration import OpenFile
 from jobsubmit.check.program.module import Module
@@ -234,7 +234,7 @@ class Attributes(Expressions):
             if key is UNKNOWN or isinstance(key, (Container, Record)):
                 held.is_open = True
                 held.content.update(dict.fromkeys(held.content, UNKNOWN))
-                held.own = own_in(value)
+                held.own = carrier_in(value)
             else:
                 held.content[key] = value
         elif isinstance(held.content, list):

@@ -31,8 +31,9 @@ from jobsubmit.check.interpreter.methods import method_of_container, method_of_t
 from jobsubmit.check.interpreter.of_torch import start_process
 from jobsubmit.check.interpreter.own import derived, derived_call, is_wrapping, mark_part, own_in, prepared
 from jobsubmit.check.interpreter.process import COLLECTIVES, NOTED, NOTED_BY_ARGUMENT, is_optimizer
-from jobsubmit.check.interpreter.rehearsal import Rehearsal, context_of, is_update
+from jobsubmit.check.interpreter.rehearsal import Rehearsal, Update, context_of, is_update
 from jobsubmit.check.interpreter.scaling import (
+    Scaled,
     adds_up,
     carrier_in,
     is_in_place,
@@ -88,6 +89,7 @@ class Calls(Attributes):
         name = callee.name if isinstance(callee, External) else getattr(node.func, "attr", "?")
         source = callee.owner if isinstance(callee, Method) else callee
         given = [*args, *keywords.values()]
+        self._put_aside(node, name, args, scope)
         made = derived_call(result, source, name, given, is_judged=self.without_gradients > 0)
         return self._scaled_by_call(node, made, callee, (name, args, keywords), scope)
 
@@ -122,14 +124,26 @@ class Calls(Attributes):
             self._note_gradients(self.rehearsal, node, last, args)
         self.is_wrapped = self.is_wrapped or is_wrapping(name)
         if last == "backward":
+            self.scales.order.append(None)
             loss = carrier_in(callee) or carrier_in(tuple(args))
             self.scales.note(self.scales.losses, node, self.here, 0 if loss is None else loss.power)
+        if last == "step" and is_update(node):
+            self.scales.order.append(Update(node, self.here))
         is_collective = last in COLLECTIVES and keywords.get("group") is None
         is_step = last == "step" and name.startswith("torch.optim.") and "lr_scheduler" not in name
         if is_collective or last == "save" or (self.is_wrapped and (last == "backward" or is_step)):
             self.waits.names.append(last)
         if name.endswith("ReduceLROnPlateau.step") and own_in((*args, *keywords.values())):
             self.waits.decide(node, self.here, "step", ["step"])
+
+    def _put_aside(self, node: ast.Call, name: str, args: list[Any], scope: Scope) -> None:
+        """Remember what is added to an entry that is not known: `parts[kind].append(gradient)`."""
+        is_entry = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Subscript)
+        if name in ("append", "extend", "add") and args and is_entry and isinstance(node.func, ast.Attribute):
+            entry = node.func.value
+            held = self.peek(entry.value, scope) if isinstance(entry, ast.Subscript) else UNKNOWN
+            if isinstance(held, Container):
+                held.own = held.own or carrier_in(args[0])
 
     def _scaled_by_call(
         self, node: ast.Call, made: Any, callee: Any, call: tuple[str, list[Any], dict[str, Any]], scope: Scope
@@ -163,6 +177,7 @@ class Calls(Attributes):
         power = adds_up("all_reduce", operation)
         own = carrier_in(summed)
         if own is not None and own.is_gradient:
+            self.scales.order.append(Scaled(node, scope.module, power))
             self.scales.note(self.scales.sums, node, scope.module, power)
         held = summed.content if isinstance(summed, Container) and isinstance(summed.content, list) else [summed]
         for part in (part for one in held if isinstance(one, Own) for part in one.line()):

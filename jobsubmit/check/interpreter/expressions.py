@@ -24,7 +24,7 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.operators import OBJECTS, Operators
-from jobsubmit.check.interpreter.own import Waits, derived, derived_attribute, item_of, own_in
+from jobsubmit.check.interpreter.own import Waits, derived, derived_attribute, item_of
 from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.rehearsal import Gradients, Rehearsal
 from jobsubmit.check.interpreter.scaling import Scales, carrier_in, power_of_number, power_of_product
@@ -368,7 +368,7 @@ class Expressions(Operators):
                 self.set_item(made, self.value(node.key, scope), self.value(node.value, scope))
             else:
                 made.content.append(self.value(node.elt, scope))
-                made.own = made.own or own_in(made.content[-1])
+                made.own = made.own or carrier_in(made.content[-1])
             return
         loop = node.generators[index]
         held = self.value(loop.iter, scope)

@@ -35,8 +35,9 @@ from jobsubmit.check.interpreter.memory import (
 from jobsubmit.check.interpreter.methods import deep_copied
 from jobsubmit.check.interpreter.of_omegaconf import as_dict, value_of_omegaconf
 from jobsubmit.check.interpreter.of_torch import start_process, value_of_torch
-from jobsubmit.check.interpreter.own import counted, item_of, own_in, zipped
+from jobsubmit.check.interpreter.own import counted, item_of, zipped
 from jobsubmit.check.interpreter.parsers import PARSERS
+from jobsubmit.check.interpreter.scaling import carrier_in
 from jobsubmit.check.interpreter.signals import Ended, Raised
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, parse_text
 from jobsubmit.check.program.module import EXITS
@@ -89,7 +90,7 @@ def _converted(run: Calls, name: str, args: list[Any]) -> Any:
         items = run.items(args[0])
         if items is None:
             made = Container([], is_open=True)
-            made.own = own_in(args[0])
+            made.own = carrier_in(args[0])
             return made if name != "tuple" else UNKNOWN
         items = sorted(items) if name == "sorted" else items
         return tuple(items) if name == "tuple" else Container(items)

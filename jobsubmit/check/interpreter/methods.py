@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.files import read_file
 from jobsubmit.check.interpreter.memory import Container, Own, boxed, plain
-from jobsubmit.check.interpreter.own import own_in
+from jobsubmit.check.interpreter.scaling import carrier_in
 from jobsubmit.check.interpreter.signals import Raised
 from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.operations import UNKNOWN, Several, lifted
@@ -157,11 +157,17 @@ def deep_copied(value: Any) -> Any:
     return Container(copied, is_open=value.is_open, by_attribute=value.by_attribute)
 
 
+def _values(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]) -> Any:
+    made = Container([*owner.content.values()], is_open=owner.is_open)
+    made.own = owner.own
+    return made
+
+
 def _append(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]) -> None:
     run.memory.touch(owner)
     if isinstance(owner.content, list):
         owner.content.append(args[0])
-        owner.own = owner.own or own_in(args[0])
+        owner.own = owner.own or carrier_in(args[0])
     else:
         owner.is_open = True
 
@@ -221,7 +227,7 @@ _OF_MAPPING: Mapping[str, _Known] = {
     "setdefault": _set_default,
     "update": _update,
     "keys": lambda run, owner, args, keywords: Container([*owner.content], is_open=owner.is_open),
-    "values": lambda run, owner, args, keywords: Container([*owner.content.values()], is_open=owner.is_open),
+    "values": _values,
     "items": lambda run, owner, args, keywords: Container([*owner.content.items()], is_open=owner.is_open),
     "copy": _copy,
     "clone": _clone,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from jobsubmit.check.interpreter.memory import Container, Own
 from jobsubmit.check.interpreter.process import Process
+from jobsubmit.check.interpreter.rehearsal import Update
 from jobsubmit.check.program.module import Module
 
 _OF_WORLD = re.compile(r"world|size|replica|n_?gpus?\b|num_gpu|nproc|num_proc|\bws\b", re.IGNORECASE)
@@ -28,11 +29,32 @@ class Scaled(NamedTuple):
 
 @dataclass
 class Scales:
-    """How gradients are scaled: losses whose gradients are computed, sums over all processes, and factors."""
+    """How gradients are scaled: losses whose gradients are computed, sums over all processes, and factors.
+
+    The `order` has sums and steps of optimizers as they happen, and None where gradients are computed.
+    """
 
     losses: list[Scaled] = field(default_factory=list)
     sums: list[Scaled] = field(default_factory=list)
     factors: list[Scaled] = field(default_factory=list)
+    order: list[Scaled | Update | None] = field(default_factory=list)
+
+    def lonely(self) -> Update | None:
+        """Return a step whose gradients no process gives the others, beside one whose gradients they exchange."""
+        exchanged: dict[ast.Call, bool] = {}
+        steps: dict[ast.Call, Update] = {}
+        computed = summed = False
+        for one in self.order:
+            if one is None:
+                computed, summed = True, False
+            elif isinstance(one, Scaled):
+                summed = True
+            elif computed:
+                exchanged[one.call] = exchanged.get(one.call, False) or summed
+                steps[one.call] = one
+                computed = summed = False
+        alone = [call for call, is_exchanged in exchanged.items() if not is_exchanged]
+        return steps[alone[0]] if alone and len(alone) < len(exchanged) else None
 
     def note(self, kind: list[Scaled], node: ast.AST, module: Module, power: int | None) -> None:
         if not any(one.node is node for one in kind):

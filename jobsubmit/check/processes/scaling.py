@@ -16,6 +16,17 @@ def check_scales(code: Code) -> Iterator[Finding]:
     if {"register_comm_hook", "gradient_predivide_factor"} & code.names:
         return
     for one in whole(code.followed)[:1]:
+        lonely = None if one.is_wrapped else one.scales.lonely()
+        if lonely is not None:
+            yield Finding(
+                "warning",
+                "never-synchronized",
+                lonely.module.where(lonely.call),
+                "nothing averages the gradients of this step, but other steps exchange theirs: each process trains a "
+                "model of its own here",
+                "average these gradients as well, before the step",
+            )
+            return
         total = _total(one)
         if not one.scales.losses or not total:
             continue
