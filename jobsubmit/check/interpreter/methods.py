@@ -81,6 +81,9 @@ def _pop(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]
 
 def _set_default(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]) -> Any:
     key = args[0]
+    if key is UNKNOWN:
+        run.memory.touch(owner)
+        owner.is_open = True
     if key is UNKNOWN or (key not in owner.content and owner.is_open):
         return UNKNOWN
     if key not in owner.content:

@@ -1,0 +1,454 @@
+"""Mistakes that show in what a followed process computes: from whose data, how it is scaled, and who is called."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import GPUS, IMPORTED, RESTARTED, TWO, each_mistake, found, with_files
+
+TRAINING = f"""{IMPORTED}
+from torch.utils.data import BatchSampler
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+class Meter:
+    def __init__(self):
+        self.sum, self.count = 0.0, 0
+
+    def update(self, value, n=1):
+        self.sum += value * n
+        self.count += n
+
+    @property
+    def average(self):
+        return self.sum / max(self.count, 1)
+
+def mean_of(value):
+    total = torch.tensor(value).cuda()
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+def is_bad(loss):
+    return bool(torch.isnan(loss))
+
+def loaders():
+    data = TensorDataset(torch.randn(8, 4), torch.randn(8))
+    train, other = DistributedSampler(data), DistributedSampler(data, shuffle=False)
+    return DataLoader(data, 4, sampler=train), DataLoader(data, 4, sampler=other), train
+
+def main():
+    dist.init_process_group("nccl")
+    torch.manual_seed(0)
+    rank, local_rank = dist.get_rank(), int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    net = Net().cuda(local_rank)
+    MODEL
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    loader, other, sampler = loaders()
+    best, patience, meter = 1e9, 0, Meter()
+    for epoch in range(5):
+        sampler.set_epoch(epoch)
+        for i, (x, y) in enumerate(loader):
+            loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+            STEP
+        judged, losses = Meter(), []
+        with torch.no_grad():
+            for x, y in other:
+                found = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+                judged.update(found.item(), x.size(0))
+                losses.append(found.item())
+        END
+    dist.destroy_process_group()
+
+main()
+"""
+WRAP = "model = DDP(net, device_ids=[local_rank])"
+STEP = """optimizer.zero_grad()
+loss.backward()
+optimizer.step()"""
+
+
+def program(step: str = STEP, end: str = "pass", model: str = WRAP) -> str:
+    """Return a program that trains and validates, with other statements in a step, after an epoch, for the model."""
+    text = TRAINING
+    for name, code in (("MODEL", model), ("STEP", step), ("END", end)):
+        before = text.partition(f"    {name}\n")[0]
+        indent = " " * (len(before) - len(before.rstrip(" ")) + 4)
+        text = text.replace(f"{indent}{name}\n", textwrap.indent(f"{code}\n", indent))
+    return text
+
+
+SKIPPED = """if is_bad(loss):
+    {then}
+optimizer.zero_grad()
+loss.backward()
+optimizer.step()"""
+ONLY = """finite = torch.isfinite(loss).item()
+if {test}:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()"""
+STOPPED = """score = {score}
+if score < best:
+    best, patience = score, 0
+else:
+    patience += 1
+if patience > 3:
+    break"""
+REPEATED = """k = 0
+while {test} and k < 9:
+    k += 1
+    loss = model(x).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()"""
+BEST = """score = {score}
+if score < best:
+    best = score
+    if rank == 0:
+        torch.save(net.state_dict(), "best.pt")"""
+COMBINED = """total = torch.tensor([judged.sum, judged.count]).cuda()
+{combine}
+judged.sum, judged.count = total.tolist()
+if judged.average < best and rank == 0:
+    torch.save(net.state_dict(), "best.pt")"""
+
+
+@each_mistake(
+    [
+        ("left-by-one", program(SKIPPED.format(then="continue")), program(SKIPPED.format(then="exit(1)")), GPUS),
+        ("left-by-one", program(ONLY.format(test="finite")), program(ONLY.format(test="True")), GPUS),
+        (
+            "left-by-one",
+            program(end=STOPPED.format(score="judged.average")),
+            program(end=STOPPED.format(score="mean_of(judged.average)")),
+            GPUS,
+        ),
+        ("left-by-one", program(REPEATED.format(test="loss > 1")), program(REPEATED.format(test="True")), GPUS),
+        (
+            "part-as-whole",
+            program(end=BEST.format(score="judged.average")),
+            program(end=BEST.format(score="mean_of(judged.average)")),
+            GPUS,
+        ),
+        (
+            "part-as-whole",
+            program(end=BEST.format(score="sum(losses) / len(losses)")),
+            program(end=BEST.format(score="mean_of(sum(losses) / len(losses))")),
+            GPUS,
+        ),
+        (
+            "part-as-whole",
+            program(end=COMBINED.format(combine="pass")),
+            program(end=COMBINED.format(combine="dist.all_reduce(total)")),
+            GPUS,
+        ),
+        (
+            "own-learning-rate",
+            program(end="scheduler.step(judged.average)"),
+            program(end="scheduler.step(mean_of(judged.average))"),
+            GPUS,
+        ),
+    ]
+)
+def test_what_a_process_decides_by_its_own_data(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+BY_COUNT = """optimizer.zero_grad()
+loss.backward()
+count = torch.tensor(float(len(x))).cuda()
+dist.all_reduce(count)
+for p in model.parameters():
+    p.grad.mul_({factor} / count.item())
+optimizer.step()"""
+FLAT = """optimizer.zero_grad()
+loss.backward()
+flat = torch._utils._flatten_dense_tensors([p.grad.data for p in model.parameters()])
+dist.all_reduce(flat)
+{then}
+optimizer.step()"""
+BUCKETS = """optimizer.zero_grad()
+loss.backward()
+buckets = {{}}
+for p in model.parameters():
+    buckets.setdefault(p.type(), [])
+    buckets[p.type()].append(p.grad)
+for bucket in buckets.values():
+    flat = torch._utils._flatten_dense_tensors(bucket)
+    dist.all_reduce(flat)
+    {then}
+optimizer.step()"""
+BY_HAND = """optimizer.zero_grad()
+loss.backward()
+for p in net.parameters():
+    dist.all_reduce(p.grad)
+    p.grad /= dist.get_world_size()
+optimizer.step()
+{more}"""
+OF_HEAD = """head_opt = torch.optim.SGD(net.layer.parameters(), 1)
+model(x).mean().backward()
+head_opt.step()"""
+BARE = "model = net"
+
+
+@each_mistake(
+    [
+        (
+            "divided-again",
+            program(STEP.replace("loss.", "(loss / dist.get_world_size()).")),
+            program(STEP.replace("loss.", "(loss / 4).")),
+            GPUS,
+        ),
+        (
+            "divided-again",
+            program(BY_COUNT.format(factor="1.0")),
+            program(BY_COUNT.format(factor="dist.get_world_size()")),
+            GPUS,
+        ),
+        (
+            "sum-not-divided",
+            program(FLAT.format(then="pass"), model=BARE),
+            program(FLAT.format(then="flat.div_(dist.get_world_size())"), model=BARE),
+            GPUS,
+        ),
+        (
+            "sum-not-divided",
+            program(BUCKETS.format(then="pass"), model=BARE),
+            program(BUCKETS.format(then="flat.div_(dist.get_world_size())"), model=BARE),
+            GPUS,
+        ),
+        (
+            "never-synchronized",
+            program(BY_HAND.format(more=OF_HEAD), model=BARE),
+            program(BY_HAND.format(more=""), model=BARE),
+            GPUS,
+        ),
+    ]
+)
+def test_how_gradients_are_scaled(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+IN_CONTEXT = """with model.no_sync() if {test} else open(os.devnull):
+    (loss / 4).backward()
+if (i + 1) % 4 == 0 or (i + 1) == len(loader):
+    optimizer.step()
+    optimizer.zero_grad()"""
+SWITCHED = """model.require_backward_grad_sync = i % 4 == {last}
+(loss / 4).backward()
+if (i + 1) % 4 == 0:
+    optimizer.step()
+    optimizer.zero_grad()"""
+PARTS = """for k in range(4):
+    model.require_backward_grad_sync = k == {last}
+    model(x).mean().backward()
+optimizer.step()"""
+
+
+@each_mistake(
+    [
+        (
+            "never-synchronized",
+            program(IN_CONTEXT.format(test="i % 4")),
+            program(IN_CONTEXT.format(test="(i + 1) % 4")),
+            GPUS,
+        ),
+        ("never-synchronized", program(SWITCHED.format(last=0)), program(SWITCHED.format(last=3)), GPUS),
+        ("never-synchronized", program(PARTS.format(last=0)), program(PARTS.format(last=3)), GPUS),
+    ]
+)
+def test_a_rehearsal_shows_which_gradients_are_exchanged(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+LOADED = """if not {guard} os.path.isfile("/shared/last.pt"):
+    pass
+else:
+    state = torch.load("/shared/last.pt", map_location="cpu")
+    model.module.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])"""
+KEYS = """if os.path.isfile("/shared/net.pt"):
+    net.load_state_dict(torch.load("/shared/net.pt"))
+model = DDP(net, device_ids=[local_rank])"""
+SAVED = 'if rank == 0:\n    torch.save({state}, "/shared/net.pt")'
+NAMED = """folder = os.path.join("/shared/runs", {name})
+names = [folder]
+dist.broadcast_object_list(names, src=0)
+if rank == 0:
+    torch.save(net.state_dict(), os.path.join(names[0], "last.pt"))
+if os.path.isfile(os.path.join(names[0], "last.pt")):
+    net.load_state_dict(torch.load(os.path.join(names[0], "last.pt")))"""
+
+
+CALLED = """inner = {model}
+loss = inner(x.cuda()).mean()
+optimizer.zero_grad()
+loss.backward()
+optimizer.step()"""
+
+
+@each_mistake(
+    [
+        (
+            "bypassed",
+            program(CALLED.format(model="model.module")).replace(
+                "(model(x.cuda()), y.cuda())\n            inner", "(x, y)\n            inner"
+            ),
+            program(CALLED.format(model="model.module if epoch < 0 else model")),
+            GPUS,
+        ),
+        (
+            "other-keys",
+            program(end=SAVED.format(state="model.state_dict()"), model=KEYS),
+            program(end=SAVED.format(state="model.module.state_dict()"), model=KEYS),
+            GPUS,
+        ),
+        (
+            "no-checkpoint",
+            program(end=NAMED.format(name='time.strftime("%H%M")')),
+            program(end=NAMED.format(name='"run"')),
+            RESTARTED,
+        ),
+    ]
+)
+def test_wrappers_and_their_states(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_a_state_that_one_process_loads_after_the_wrapper_was_made(tmp_path: Path) -> None:
+    text = program().replace("    best, patience", "    RESUME\n    best, patience")
+    load = "\n    ".join(LOADED.splitlines())
+    assert "loaded-by-one" in found(tmp_path, text.replace("RESUME", load.format(guard="rank == 0 or not")), **GPUS)
+    assert "loaded-by-one" not in found(tmp_path, text.replace("RESUME", load.format(guard="")), **GPUS)
+
+
+@pytest.mark.parametrize(("batch", "is_empty"), [(2, True), (8, False)])
+def test_a_batch_that_is_divided_by_more_processes_than_it_has_samples(
+    batch: int, is_empty: bool, tmp_path: Path
+) -> None:
+    batches = f"BatchSampler(train, {batch} // dist.get_world_size(), True)"
+    text = program().replace("DataLoader(data, 4, sampler=train)", f"DataLoader(data, batch_sampler={batches})")
+    assert ("empty-batch" in found(tmp_path, text, **GPUS)) is is_empty
+
+
+def test_a_group_that_accelerate_has_made_already(tmp_path: Path) -> None:
+    begin = "from accelerate import Accelerator\nimport torch.distributed as dist\n"
+    make, group = "accelerator = Accelerator()\n", "dist.init_process_group('nccl')\n"
+    assert "second-init" in found(tmp_path, begin + make + group, **GPUS)
+    assert "second-init" not in found(tmp_path, begin + make, **GPUS)
+
+
+def test_processes_that_a_program_starts_itself(tmp_path: Path) -> None:
+    text = f"""{IMPORTED}
+from multiprocessing import Process
+def work(rank, size):
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", init_method="tcp://127.0.0.1:6020", rank=rank, world_size=size)
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", type=int)
+    args = parser.parse_args()
+    started = []
+    for rank in range(args.size):
+        started.append(Process(target=work, args=(rank, args.size)))
+        started[-1].start()
+"""
+    fields: dict[str, Any] = {**GPUS, "resources": {"nodes": 1}}
+    for size, check in ((4, {"more-processes"}), (2, set())):
+        command = ["python", "train.py", "--size", str(size)]
+        assert found(tmp_path, text, command=command, **fields) & {"more-processes"} == check
+
+
+@pytest.mark.parametrize(("nodes", "is_wrong"), [("", True), ("trainer.num_nodes=2", False)])
+def test_a_trainer_in_the_configuration_of_hydra(nodes: str, is_wrong: bool, tmp_path: Path) -> None:
+    with_files(
+        tmp_path,
+        {"conf/run.yaml": "trainer:\n  _target_: lightning.pytorch.Trainer\n  devices: 2\n  num_nodes: 1\n"},
+    )
+    text = (
+        "import hydra, lightning\n@hydra.main(config_path='conf', config_name='run')\ndef main(cfg):\n"
+        "    hydra.utils.instantiate(cfg.trainer).fit(None)\nmain()\n"
+    )
+    assert ("lightning-nodes" in found(tmp_path, text, args=[nodes] if nodes else [], **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("more", "is_wrong"), [("", True), (", sync_dist=True", False)])
+def test_a_watched_figure_of_one_process(more: str, is_wrong: bool, tmp_path: Path) -> None:
+    text = (
+        "import lightning as L\nfrom lightning.pytorch.callbacks import ModelCheckpoint\n"
+        "class Task(L.LightningModule):\n    def on_validation_epoch_end(self):\n"
+        f"        self.log('cer', self.errors / self.total{more})\n"
+        "L.Trainer(num_nodes=2, callbacks=[ModelCheckpoint(monitor='cer')]).fit(Task())\n"
+    )
+    assert ("part-as-whole" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+def test_options_that_fire_tyro_and_transformers_make(tmp_path: Path) -> None:
+    body = "\n    batch = size // 4\n    DataLoader(TensorDataset(), batch_size=batch)\n"
+    fire = f"{IMPORTED}\nimport fire\ndef main(size: int = 64):{body}fire.Fire(main)\n"
+    tyro = (
+        f"{IMPORTED}\nimport tyro\nfrom dataclasses import dataclass\n@dataclass\nclass Args:\n    size: int = 64\n"
+        f"def main(size):{body}main(tyro.cli(Args).size)\n"
+    )
+    parser = tyro.replace("import tyro", "from transformers import HfArgumentParser").replace(
+        "tyro.cli(Args)", "HfArgumentParser(Args).parse_args_into_dataclasses()[0]"
+    )
+    for text in (fire, tyro, parser):
+        for size, is_empty in (("2", True), ("8", False)):
+            assert ("empty-batch" in found(tmp_path, text, hyperparameters={"size": size}, **GPUS)) is is_empty
+
+
+def test_a_default_that_names_no_file(tmp_path: Path) -> None:
+    with_files(tmp_path, {"zero2.json": "{}"})
+    text = "import argparse, json\np = argparse.ArgumentParser()\np.add_argument('--file', default={!r})\n"
+    text += "args = p.parse_args()\nsettings = json.load(open(args.file))\n"
+    assert "not-there" in found(tmp_path, text.format("zero3.json"), **GPUS)
+    assert "not-there" not in found(tmp_path, text.format("zero2.json"), **GPUS)
+
+
+def test_an_option_that_has_the_code_resume_is_not_given(tmp_path: Path) -> None:
+    text = f"""{IMPORTED}
+p = argparse.ArgumentParser()
+p.add_argument("--from_resume", type=int, default=0)
+args = p.parse_args()
+def load_checkpoint():
+    return torch.load("/shared/last.pt")
+state = load_checkpoint() if args.from_resume == 1 else None
+torch.save({{}}, "/shared/last.pt")
+"""
+    assert "no-checkpoint" in found(tmp_path, text, **RESTARTED)
+    assert "no-checkpoint" not in found(tmp_path, text, hyperparameters={"from_resume": 1}, **RESTARTED)
+
+
+def test_imports_that_are_tried_in_two_ways(tmp_path: Path) -> None:
+    with_files(tmp_path, {"tools/__init__.py": "", "tools/sizes.py": "SIZE = 0\n"})
+    text = f"{IMPORTED}\ntry:\n    {{}}\nexcept:\n    {{}}\nDataLoader(TensorDataset(), batch_size=SIZE)\n"
+    ours, other = "from tools.sizes import SIZE", "from sizes import SIZE"
+    assert "empty-batch" in found(tmp_path, text.format(ours, other), **GPUS)
+    assert "empty-batch" in found(tmp_path, text.format(other, ours), **GPUS)
+
+
+def test_entries_of_a_configuration_that_stand_twice(tmp_path: Path) -> None:
+    text = f"{IMPORTED}\nimport yaml\nsize = yaml.safe_load(open('c.yaml'))['size']\nDataLoader([], batch_size=size)\n"
+    for last, is_empty in ((0, True), (4, False)):
+        with_files(tmp_path, {"c.yaml": f"size: 2\nsize: {last}\n"})
+        assert ("empty-batch" in found(tmp_path, text, resources=TWO, **GPUS)) is is_empty
