@@ -152,7 +152,8 @@ class Calls(Attributes):
         name, args, keywords = call
         last = name.rpartition(".")[2]
         if (last == "all_reduce" or last.startswith("all_reduce_")) and args:
-            self._sum(node, args[0], _operation(args, keywords), scope)
+            is_of_all = keywords.get("group", args[2] if len(args) > 2 else None) is None  # noqa: PLR2004
+            self._sum(node, args[0], _operation(args, keywords) if is_of_all else "?", scope)
             return made
         op = operator_of(last)
         if op is None or not (args or keywords):

@@ -182,7 +182,8 @@ class Expressions(Operators):
             case ast.Name(id=name):
                 return self.name(name, scope)
             case ast.Attribute(value=owner, attr=name):
-                return self.attribute(self.value(owner, scope), name)
+                held = self.value(owner, scope)
+                return derived_attribute(self.attribute(held, name), held, name)
             case ast.Subscript(value=owner, slice=key):
                 return self.item(self.value(owner, scope), self.value(key, scope))
         return UNKNOWN

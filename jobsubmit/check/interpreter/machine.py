@@ -251,7 +251,11 @@ class Machine(Calls):
             return branches[0]() if likely else branches[1]()
         if isinstance(value, Own) and not value.is_common:
             return self._decide(node.test, value, scope.module, *branches)
-        return self.either(*branches, is_doubtful=not self._is_periodic(node.test, scope))
+        is_doubtful = not self._is_periodic(node.test, scope)
+        if self.rehearsal is None:
+            return self.either(*branches, is_doubtful=is_doubtful)
+        with self.rehearsal.unclear():
+            return self.either(*branches, is_doubtful=is_doubtful)
 
     def _is_periodic(self, test: ast.expr, scope: Scope) -> bool:
         """Return whether a condition seems to hold now and then, as far as it is not known."""
@@ -542,8 +546,6 @@ class Machine(Calls):
 
     def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
         before = self.loaded(node.target, scope)
-        if isinstance(node.target, ast.Attribute) and node.target.attr == "grad" and before is UNKNOWN:
-            before = Own(is_common=True, is_gradient=True)
         values = before, self.value(node.value, scope)
         self.assign(node.target, self.scaled(node, values, (node.target, node.value), scope), scope)
 

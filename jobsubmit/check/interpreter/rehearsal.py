@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -47,6 +48,15 @@ class Rehearsal:
     @property
     def updates(self) -> int:
         return sum(isinstance(one, Update) for one in self.happened)
+
+    @contextmanager
+    def unclear(self) -> Iterator[None]:
+        """Follow branches of which only one is taken: of the gradients in them, it is not known what happens."""
+        start = len(self.happened)
+        yield
+        for index, one in enumerate(self.happened[start:], start):
+            if isinstance(one, Gradients):
+                self.happened[index] = one._replace(are_exchanged=None)
 
     def compute(self, call: ast.Call, module: Module) -> None:
         off = None if None in self.without else any(self.without)

@@ -133,7 +133,7 @@ def _nodes_composed(code: Code) -> Iterator[Finding]:
     composed = code.values.composed
     found = _trainer_in(composed.values) if composed is not None and composed.is_complete else None
     is_set = "num_nodes" in code.texts or any(keyword.arg == "num_nodes" for _, keyword in code.program.of(ast.keyword))
-    if found is None or is_set or not code.facts.has_launcher:
+    if found is None or is_set or not code.facts.has_launcher or (composed is not None and composed.refused):
         return
     name, nodes = found[0], found[1].get("num_nodes", 1)
     if is_count(nodes) and nodes != code.facts.nodes:

@@ -10,10 +10,17 @@ from jobsubmit.check.interpreter.scaling import Scaled
 from jobsubmit.check.processes.pairs import whole
 from jobsubmit.common.finding import Finding
 
+_LEFT_TO_OTHERS = frozenset(
+    [
+        *("register_comm_hook", "gradient_predivide_factor"),
+        *("_set_params_and_buffers_to_ignore_for_model", "_ddp_params_and_buffers_to_ignore"),
+    ]
+)
+
 
 def check_scales(code: Code) -> Iterator[Finding]:
     """Yield a warning where gradients are divided by the number of processes twice, or added up and never divided."""
-    if {"register_comm_hook", "gradient_predivide_factor"} & code.names:
+    if not _LEFT_TO_OTHERS.isdisjoint(code.names):
         return
     for one in whole(code.followed)[:1]:
         lonely = None if one.is_wrapped else one.scales.lonely()

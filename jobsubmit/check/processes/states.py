@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
@@ -22,6 +23,8 @@ def check_states(code: Code) -> Iterator[Finding]:
     wraps = [index for index, event in enumerate(before) if is_wrapping(event.name)]
     for index, event in enumerate(before):
         is_load = event.last == "load_state_dict" and not any(event.path in other.events for other in others)
+        if "ema" in ast.unparse(event.call.func).lower():
+            continue  # a moving average that only the first process has
         is_shared = any(later.last.startswith("broadcast") for later in before[index:])
         if is_load and wraps and wraps[0] < index and not is_shared and not _loads_too(others, before):
             yield Finding(
