@@ -155,6 +155,9 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         return look_at(program, facts, words)
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
+    if not_followed := _safely("code", partial(_nothing, code), plan.boot_file):
+        yield from not_followed
+        return
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
         ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing, job.setup or "")),
@@ -182,6 +185,12 @@ def _compared(code: Callable[[], Code], known: Container[str], boot_file: str) -
         yield from (finding for finding in found if finding.check not in known)
         if any(finding.check in _OF_STARTS for finding in found):
             return
+
+
+def _nothing(code: Callable[[], Code]) -> Iterable[Finding]:
+    """Find nothing; but analyze the code, which may fail."""
+    code()
+    return ()
 
 
 def _judge(check: Callable[[Code], Iterable[Finding]], code: Callable[[], Code]) -> Iterable[Finding]:

@@ -200,15 +200,6 @@ class Calls(Attributes):
             model = self.peek(node.func.value, scope) if is_inner and isinstance(node.func, ast.Attribute) else callee
             self.wrappers.use(model, is_inner, Use("", False, node, self.here))
 
-    def peek(self, node: ast.expr, scope: Scope) -> Any:
-        """Return the value of a variable or a field, without calling anything."""
-        if isinstance(node, ast.Name):
-            return self.name(node.id, scope)
-        if not isinstance(node, ast.Attribute):
-            return UNKNOWN
-        owner = self.peek(node.value, scope)
-        return owner.content.get(node.attr, UNKNOWN) if isinstance(owner, Record) else UNKNOWN
-
     def _note_gradients(self, rehearsal: Rehearsal, node: ast.Call, last: str, args: list[Any]) -> None:
         if last == "backward":
             rehearsal.compute(node, self.here)

@@ -264,7 +264,7 @@ class Expressions(Operators):
             return result
         held = [carrier_in(value) for value in values]
         numbers = [power_of_number(value, part, self.process) for value, part in zip(values, parts, strict=True)]
-        if not any(numbers) and not any(held):
+        if not (any(held) or 1 in numbers or -1 in numbers):
             return result
         powers = [number if own is None else own.power for own, number in zip(held, numbers, strict=True)]
         power = power_of_product(node.op, (powers[0], powers[1]))
@@ -275,9 +275,26 @@ class Expressions(Operators):
 
     def note_factor(self, node: ast.AST, before: int | None, after: int | None, scope: Scope) -> None:
         """Remember that gradients were multiplied or divided by the number of processes."""
-        if before != after:
+        if (before != after or before is None) and not self._is_of_other_model(node, scope):
             factor = None if before is None or after is None else after - before
             self.scales.note(self.scales.factors, node, scope.module, factor)
+
+    def _is_of_other_model(self, node: ast.AST, scope: Scope) -> bool:
+        """Return whether a node is in a loop over the parameters of a model that surely is in no wrapper."""
+        for above in scope.module.above(node):
+            match above:
+                case ast.For(iter=ast.Call(func=ast.Attribute(value=owner, attr="parameters" | "named_parameters"))):
+                    return self.wrappers.is_outside(self.peek(owner, scope))
+        return False
+
+    def peek(self, node: ast.expr, scope: Scope) -> Any:
+        """Return the value of a variable or a field, without calling anything."""
+        if isinstance(node, ast.Name):
+            return self.name(node.id, scope)
+        if not isinstance(node, ast.Attribute):
+            return UNKNOWN
+        owner = self.peek(node.value, scope)
+        return owner.content.get(node.attr, UNKNOWN) if isinstance(owner, Record) else UNKNOWN
 
     def _unary(self, node: ast.UnaryOp, scope: Scope) -> Any:
         value = self.value(node.operand, scope)

@@ -260,8 +260,8 @@ class Machine(Calls):
     def _is_periodic(self, test: ast.expr, scope: Scope) -> bool:
         """Return whether a condition seems to hold now and then, as far as it is not known."""
         if isinstance(test, ast.BoolOp):
-            return all(_is_periodic(one) for one in test.values if self.truth(one, scope) is None)
-        return _is_periodic(test)
+            return all(is_periodic(one) for one in test.values if self.truth(one, scope) is None)
+        return is_periodic(test)
 
     def _likely(self, node: ast.If, scope: Scope) -> bool | None:
         """Return whether a condition that is not known holds in most passes of a loop; None if that is unclear."""
@@ -678,7 +678,7 @@ def _asks_for_none(test: ast.expr) -> bool:
 
 
 @lru_cache(maxsize=10_000)
-def _is_periodic(test: ast.expr) -> bool:
+def is_periodic(test: ast.expr) -> bool:
     """Return whether a condition seems to hold now and then."""
     return _PERIOD.search(ast.unparse(test)) is not None
 

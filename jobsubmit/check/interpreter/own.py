@@ -144,7 +144,8 @@ def derived_call(value: Any, callee: Any, name: str, args: list[Any], *, is_judg
     is_object = is_made and last[:1].isupper() and not last.endswith(_DATA)
     if last in _SAME or is_object:
         return value
-    own = derived(UNKNOWN, callee, *args, is_judged=is_judged, is_gradient=last in _KEEPS_FORM)
+    power = callee.power if isinstance(callee, Own) else _OF_SOURCES
+    own = derived(UNKNOWN, callee, *args, is_judged=is_judged, is_gradient=last in _KEEPS_FORM, power=power)
     return own if own is not UNKNOWN and (is_made or value is UNKNOWN) else value
 
 

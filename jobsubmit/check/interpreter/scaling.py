@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jobsubmit.check.interpreter.memory import Container, Own
+from jobsubmit.check.interpreter.memory import Container, Own, Record
 from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.rehearsal import Update
 from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.operations import UNKNOWN
 
 _OF_WORLD = re.compile(r"world|size|replica|n_?gpus?\b|num_gpu|nproc|num_proc|\bws\b", re.IGNORECASE)
 _DIVIDES = frozenset(["div", "div_", "divide", "divide_", "true_divide", "true_divide_", "_foreach_div_"])
@@ -77,12 +78,12 @@ def power_of(values: Iterable[Any]) -> int | None:
     return found.pop() if len(found) == 1 else None if found else 0
 
 
-def power_of_number(value: Any, node: ast.AST | None, process: Process | None) -> int:
-    """Return 1 for the number of processes, -1 for its inverse, and 0 for any other number."""
-    if process is None or process.world_size == 1 or type(value) not in (int, float):
+def power_of_number(value: Any, node: ast.AST, process: Process | None) -> int | None:
+    """Return 1 for the number of processes, -1 for its inverse, and 0 for any other number; None if it may be one."""
+    if process is None or process.world_size == 1 or not _OF_WORLD.search(ast.unparse(node)):
         return 0
-    if node is not None and not _OF_WORLD.search(ast.unparse(node)):
-        return 0
+    if type(value) not in (int, float):
+        return None if value is UNKNOWN or isinstance(value, Record) else 0
     return 1 if value == process.world_size else -1 if value == 1 / process.world_size else 0
 
 

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jobsubmit.check.interpreter.memory import External, Record
+from jobsubmit.check.interpreter.memory import ClassValue, External, Record
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 
@@ -51,6 +51,11 @@ class Wrappers:
         made.content[_INNER] = inner
         known = [use for model, use in self.early if model is inner and isinstance(inner, Record)]
         self.every.append(Wrapper(made, inner, known))
+
+    def is_outside(self, model: Any) -> bool:
+        """Return whether a model is known, and is neither a wrapper nor in one."""
+        is_known = isinstance(model, Record) and isinstance(model.kind, ClassValue)
+        return is_known and bool(self.every) and not any(model is one.made or model is one.inner for one in self.every)
 
     def use(self, model: Any, is_of_attribute: bool, use: Use) -> None:
         """Remember a use of a model; `is_of_attribute` if it is `wrapper.module`, whatever that is."""

@@ -211,6 +211,9 @@ def _has_parts_by_rank(code: Code) -> bool:
 
 def is_for_training(call: ast.Call, module: Module) -> bool:
     """Return whether no word of a call, its variable and its function says that it is for a validation."""
+    above = module.function_of(call)
+    if above is not None and any("no_grad" in ast.unparse(one) for one in above.decorator_list):
+        return False
     function = _function_around(call, module)
     own = spelled_with_target(call, module).removesuffix(function)
     return not _NOT_TRAINING.search(own if "train" in function else own + function)

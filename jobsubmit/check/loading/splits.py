@@ -144,13 +144,22 @@ def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
     names = [ast.unparse(arg) for arg in call.args if isinstance(arg, (ast.Name, ast.Attribute))]
     if isinstance(statement, ast.Assign):
         names += [ast.unparse(target) for target in statement.targets]
-    for node in ast.walk(module.scope_of(call)):
+    scope = module.scope_of(call)
+    if any(_gives_to_all(node, names) for node in ast.walk(scope)):
+        return
+    for node in ast.walk(scope):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.lineno >= call.lineno:
             if ast.unparse(node.value) in names and not _shortens(node, module):
                 yield node.slice
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("np.split") and node.args:
             if ast.unparse(node.args[0]) in names and node.lineno >= call.lineno:
                 yield from (ast.Slice(), ast.Slice(lower=ast.Constant(0)))  # it cuts into a first part and the rest
+
+
+def _gives_to_all(node: ast.AST, names: list[str]) -> bool:
+    """Return whether a call gives all ranks what one of them has drawn."""
+    is_broadcast = isinstance(node, ast.Call) and "broadcast" in ast.unparse(node.func)
+    return is_broadcast and isinstance(node, ast.Call) and any(ast.unparse(one) in names for one in node.args)
 
 
 def _shortens(part: ast.Subscript, module: Module) -> bool:

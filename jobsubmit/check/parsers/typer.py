@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.parsers.hf_argument_parser import enumerated
@@ -13,6 +14,9 @@ from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
+
+_CONFIGURED = ("use_yaml_config", "use_json_config", "use_toml_config")
+_DECORATORS = ("command", "callback", "record", "no_grad", "inference_mode")  # others may add options
 
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
@@ -38,8 +42,12 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     options = tuple(found for arg, default in parameters for found in _options(arg, default, module, values))
     if chosen:
         options = (Option(("COMMAND",), module.where(function), {"choices": [chosen]}), *options)
-    is_plain = own.vararg is None and own.kwarg is None
-    gaps = () if is_plain else (Gap(module.where(function), "it takes *args or **kwargs"),)
+    files = tuple(_configured(function, module, values))
+    options = (*map(_left_to_file, options), *files) if files else options
+    is_changed = any(_last_name(one) not in (*_DECORATORS, *_CONFIGURED) for one in function.decorator_list)
+    is_plain = own.vararg is None and own.kwarg is None and not is_changed
+    why = "a decorator may change its options" if is_changed else "it takes *args or **kwargs"
+    gaps = () if is_plain else (Gap(module.where(function), why),)
     return CommandLine("typer", options, is_plain, module.where(function), gaps, {"allow_abbrev": False})
 
 
@@ -54,6 +62,26 @@ def _commands(program: Program) -> Iterator[tuple[Module, Function]]:
                 target = decorator.func if isinstance(decorator, ast.Call) else decorator
                 if isinstance(target, ast.Attribute) and target.attr in ("command", "callback"):
                     yield module, node
+
+
+def _configured(function: Function, module: Module, values: Values) -> Iterator[Option]:
+    """Yield the options that decorators of typer-config add: one that names a file with values for the others."""
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and _last_name(decorator) in _CONFIGURED:
+            given = argument(decorator, "param_name")
+            name = "config" if given is None else values.of(given, module)
+            yield Option((f"--{name}",), module.where(function))
+
+
+def _left_to_file(option: Option) -> Option:
+    """Return an option that need not be given, since a file may have it."""
+    settings = {"nargs": "?"} if option.is_positional else {**option.settings, "required": False}
+    return replace(option, settings=settings)
+
+
+def _last_name(decorator: ast.expr) -> str:
+    node = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _name_of(module: Module, function: Function, values: Values) -> str:

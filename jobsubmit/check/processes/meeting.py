@@ -11,10 +11,11 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.calls import finder_of
 from jobsubmit.check.collectives.leaving import is_in_common_loop
 from jobsubmit.check.interpreter.follow import Followed
+from jobsubmit.check.interpreter.machine import is_periodic
 from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.trace import Event
 from jobsubmit.check.processes.pairs import module_of, whole
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import FUNCTIONS, Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
 
@@ -61,11 +62,25 @@ def _is_decided(code: Code, event: Event, one: Followed, other: Followed) -> boo
     module = module_of(code, call, event)
     if any(module_of(code, one, event).function_of(one) in other.skipped for one in event.path):
         return False
-    tests = [above.test for above in module.above(call) if isinstance(above, (ast.If, ast.IfExp, ast.While))]
+    later = event.path[event.path.index(call) + 1 :]
+    if any(one.values.get(test) is UNKNOWN for each in later for test in _tests(each, module_of(code, each, event))):
+        return False  # it may not be made at all
+    tests = _tests(call, module)
     parts = [part for test in tests for part in ast.walk(test) if isinstance(part, ast.expr)]
     known = [(one.values.get(part, UNKNOWN), other.values.get(part, UNKNOWN)) for part in parts]
     is_less_known = any(own is UNKNOWN and second is not UNKNOWN for own, second in known)
     return not is_less_known or any(UNKNOWN not in (own, second) and own != second for own, second in known)
+
+
+def _tests(node: ast.AST, module: Module) -> list[ast.expr]:
+    """Return the conditions around a node in its function, but those that hold now and then."""
+    found: list[ast.expr] = []
+    for above in module.above(node):
+        if isinstance(above, FUNCTIONS):
+            break
+        if isinstance(above, (ast.If, ast.IfExp, ast.While)) and not is_periodic(above.test):
+            found.append(above.test)
+    return found
 
 
 def _first_apart(event: Event, other: Followed) -> ast.Call:
