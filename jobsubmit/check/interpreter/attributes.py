@@ -210,7 +210,7 @@ class Attributes(Expressions):
         """Return a variable of the environment; raise KeyError, as the program does, where nothing sets it."""
         if name in self.environment.content:
             return self.environment.content[name]
-        if isinstance(name, str) and name in self.facts.environment:
+        if isinstance(name, str) and name in self.facts.environment and (self.tries or not self.is_lenient):
             raise Raised("KeyError")
         return UNKNOWN
 

@@ -82,6 +82,7 @@ class Expressions(Operators):
         self.doubts = 0  # branches around that may not be taken
         self.has_group = False
         self.waits = Waits()
+        self.is_lenient = False  # whether an error that the program raises itself, and does not catch, is passed over
         self.rehearsal: Rehearsal | None = None  # of a loop that trains, while it is followed pass by pass
         self.unaveraged: list[tuple[Gradients, bool]] = []  # gradients that stay on each process; see `Rehearsal.lost`
         self.wrappers = Wrappers()
@@ -200,6 +201,8 @@ class Expressions(Operators):
                 self.memory.touch(held)
                 if isinstance(held.content, dict) and key is not UNKNOWN:
                     held.content.pop(key, None)
+                elif isinstance(held.content, list) and type(key) is int and 0 <= key < len(held.content):
+                    del held.content[key]
                 else:
                     held.is_open = True
 

@@ -28,6 +28,11 @@ def observe(program: Program, facts: Facts, given: Mapping[str, Any], composed: 
     """
     machine = Machine(program, facts, _MOST_STEPS, given, composed)
     machine.run()
+    if machine.ended_by == "Raised":
+        further = Machine(program, facts, _MOST_STEPS, given, composed)
+        further.is_lenient = True
+        further.run()
+        return further.trace.finished(further.steps, further.started, is_whole=False)
     return machine.trace.finished(machine.steps, machine.started, is_whole=machine.ended_by in ("", "Ended"))
 
 
@@ -62,6 +67,7 @@ def follow_processes(
         own = {name: str(process.local_rank) for name in given}
         machine = Machine(program, process.facts(facts), _MOST_STEPS, own, composed)
         machine.process = process
+        machine.is_lenient = True
         machine.run()
         if not machine.exists:
             continue

@@ -67,7 +67,9 @@ def value_of_external(run: Calls, name: str, args: list[Any], keywords: dict[str
         path = plain(args[0] if args else keywords.get("file", UNKNOWN))
         return (OpenFile(str(path)) if isinstance(path, (str, PurePosixPath)) else UNKNOWN,)
     if name in READERS:
-        return (read_file(run, args[0] if args else UNKNOWN, READERS[name]),)
+        held = args[0] if args else UNKNOWN
+        is_text = isinstance(held, str) and held not in run.program.paths
+        return (boxed(parse_text(held, READERS[name])) if is_text else read_file(run, held, READERS[name]),)
     if name.endswith("multiprocessing.Process"):
         return (start_process(run, args, keywords),)
     if last in MAPPINGS and name not in ("typing.Dict",):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, MESHES, Code, is_count
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.trace import Event, Group
+from jobsubmit.check.processes.pairs import both
 from jobsubmit.common.finding import Finding
 
 _MAKERS = ("accelerate.Accelerator", "deepspeed.init_distributed")  # they make the process group as well
@@ -72,7 +73,20 @@ def _first(one: Followed, name: str) -> Event | None:
 
 
 def check_groups(code: Code) -> Iterator[Finding]:
-    """Yield an error where the source of a collective is not in the group of the process that calls it."""
+    """Yield an error where the source of a collective is another one in each process, or not in the group."""
+    for one, other in itertools.combinations(code.followed, 2):
+        for event, second in both(one, other, "broadcast"):
+            sources = [found.argument("src", 1) for found in (event, second)]
+            if all(map(is_count, sources)) and sources[0] != sources[1] and event.argument("group", 2) is None:
+                yield Finding(
+                    "error",
+                    "other-roots",
+                    event.module.where(event.call),
+                    f"rank {one.process.rank} broadcasts from rank {sources[0]}, and rank {other.process.rank} from "
+                    f"rank {sources[1]}: each waits for another one",
+                    "name the same source on all ranks: src=0",
+                )
+                return
     for one in code.followed:
         for event in one.events.values():
             group, source = event.argument("group"), event.argument("src", 1 if event.last == "broadcast" else None)

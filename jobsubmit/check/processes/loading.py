@@ -76,7 +76,10 @@ def _draws_anew(code: Code) -> bool:
 def check_epochs_set(code: Code) -> Iterator[Finding]:
     """Yield a warning where set_epoch() always gets the same number, or is only called before the epochs."""
     events = [event for one in code.followed[:1] for event in one.events.values() if event.last == "set_epoch"]
-    if not events or code.has_framework:
+    if code.has_framework:
+        return
+    if not events:
+        yield from _never_set(code)
         return
     same = [event for event in events if event.times > 1 and event.args and type(event.args[0]) is int]
     same = [event for event in same if not _is_of_several(event)]
@@ -96,6 +99,25 @@ def check_epochs_set(code: Code) -> Iterator[Finding]:
             "set_epoch() is called only once, before the epochs: the sampler uses the same order in each of them",
             "call it at the beginning of each epoch",
         )
+
+
+def _never_set(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a sampler shuffles in a program that sets epochs elsewhere, but never in this job."""
+    calls = [call for _, call in code.program.calls_of_attribute.get("set_epoch", ())]
+    if not calls or not all(map(code.is_never_made, calls)):
+        return
+    events = list(code.followed[0].events.values())
+    for event in events:
+        is_shuffling = event.last == "DistributedSampler" and event.argument("shuffle", 3, True) is True
+        if is_shuffling and event.is_sure and any(later.last == "backward" for later in events):
+            yield Finding(
+                "warning",
+                "set-epoch",
+                event.module.where(event.call),
+                "set_epoch() is never called: the sampler uses the same order in every epoch",
+                "call it at the beginning of each epoch",
+            )
+            return
 
 
 def _is_of_several(event: Event) -> bool:
