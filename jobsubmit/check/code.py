@@ -299,6 +299,8 @@ class Code:
         for module, call in self.calls(_INIT_OF_DEEPSPEED):
             given = argument(call, "dist_backend", 0)
             backends.add("nccl" if given is None else self.values.of(given, module))  # its default on GPUs
+        if any(self.calls(ACCELERATOR)) and self.facts.gpus:
+            backends.add("nccl")
         return backends == {"nccl"} and not self.places_by_default
 
     @cached_property

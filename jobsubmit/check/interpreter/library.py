@@ -34,6 +34,7 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.methods import deep_copied
 from jobsubmit.check.interpreter.of_omegaconf import as_dict, value_of_omegaconf
+from jobsubmit.check.interpreter.of_re import OF_RE
 from jobsubmit.check.interpreter.of_torch import start_process, value_of_torch
 from jobsubmit.check.interpreter.own import counted, item_of, zipped
 from jobsubmit.check.interpreter.parsers import PARSERS
@@ -310,4 +311,5 @@ FUNCTIONS: Mapping[str, _Known] = {
     ),
     **PARSERS,
     **FIELDS,
+    **OF_RE,
 }

@@ -342,5 +342,6 @@ GROUP = "[ranks]"  # a field of what new_group returns
 MOMENT = "\ue000"  # in a text: the time at which the program runs
 MORE = "**"  # among keywords: there may be others
 MANAGER = External("generator")  # what a function that yields returns; of one for `with`, what it yields
+MATCH = External("re.Match")
 NAMESPACE, DEVICE = External("argparse.Namespace"), External("torch.device")
 _OWN = (External, FunctionValue, ClassValue, ModuleValue, Method, Partial, Record, Scope, Own)

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobsubmit.check.interpreter.memory import (
+    MATCH,
     NAMESPACE,
     ClassValue,
     Container,
@@ -51,6 +52,8 @@ class Operators:
         if isinstance(value, Record):
             if value.entries is not None:
                 return self.truth_of(value.entries)
+            if value.kind == MATCH:
+                return True
             is_counted = isinstance(value.kind, ClassValue) and (
                 value.kind.find("__len__") is not None or value.kind.find("__bool__") is not None
             )

@@ -104,7 +104,7 @@ def check_epochs_set(code: Code) -> Iterator[Finding]:
 def _never_set(code: Code) -> Iterator[Finding]:
     """Yield a warning where a sampler shuffles in a program that sets epochs elsewhere, but never in this job."""
     calls = [call for _, call in code.program.calls_of_attribute.get("set_epoch", ())]
-    if not calls or not all(map(code.is_never_made, calls)):
+    if not all(map(code.is_never_made, calls)):
         return
     events = list(code.followed[0].events.values())
     for event in events:

@@ -30,10 +30,13 @@ _LISTS = re.compile(r"listdir|scandir|iterdir|glob\(|iter_modules|walk_packages"
 _LARGEST = 4 << 20
 _CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 _IMPORTS_BY_NAME = re.compile(
-    rb"^\s*(?:import|from)\s+(?:hydra|jsonargparse)\b|LightningCLI|def (?:instantiate_from_config|get_obj_from_str)\b",
+    rb"^\s*(?:import|from)\s+(?:hydra|jsonargparse)\b|LightningCLI|import_module\("
+    rb"|def (?:instantiate_from_config|get_obj_from_str)\b",
     re.MULTILINE,
 )
-_CLASS_NAME = re.compile(rb"^[\s-]*(?:_target_|target|class_path):\s*['\"]?([A-Za-z_][\w.]*)\.\w+", re.MULTILINE)
+_CLASS_NAME = re.compile(
+    rb"^[\s-]*(?:_target_|target|class_path|class|obj|cls|type|name):\s*['\"]?([A-Za-z_][\w.]*)\.\w+", re.MULTILINE
+)
 INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
 ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 
@@ -144,7 +147,8 @@ class _Reader:
             self.by_text[name] = list(_imported_by_text(module, self.roots, self.paths))
             imports += self.by_text[name]
         if _IMPORTS_BY_NAME.search(data):
-            imports += _named_in(self.configurations)
+            named = _named_in(self.configurations)
+            imports += [one for one in named if find_module(one, self.roots, self.paths)]
         return imports
 
     def _found_now(self, module: Module) -> list[str]:
