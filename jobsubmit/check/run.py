@@ -209,8 +209,9 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPla
         return job, (), False
     is_launcher = launch.launcher not in ("", "python")
     mode: Start = job.mode
+    passes_rank = launch.launcher == "deepspeed" and "no_local_rank" not in launch.options
     if mode == "command" and is_launcher:
-        mode = "launch" if launch.launcher == "launch" else "torchrun"
+        mode = "launch" if launch.launcher == "launch" or passes_rank else "torchrun"
     own = tuple(_expanded(word, job) for word in launch.program[1:])
     seen = replace(
         job,
@@ -218,6 +219,7 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPla
         command=None,
         boot_file=file,
         nproc_per_node=launch.nproc if is_launcher and launch.nproc else job.nproc_per_node,
+        torch_version="1.13" if passes_rank else job.torch_version,  # it passes --local_rank as torch did then
         local_rank="env" if mode != "launch" or launch.options.get("use_env") else "argument",
     )
     return seen, own, launch.is_module

@@ -45,8 +45,7 @@ def check_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
 def _nodes_of_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield a warning for another number of nodes than the job has: Lightning compares it with the launcher's."""
     for module, call, name in code.reached.calls:
-        is_given = code.facts.has_launcher or argument(call, "num_nodes") is not None
-        if not _is_trainer(code, name) or not is_given:
+        if not _is_trainer(code, name):
             continue
         nodes = _nodes_given(code, call, module, read)
         if is_count(nodes) and nodes != code.facts.nodes:

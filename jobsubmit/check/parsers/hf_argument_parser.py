@@ -43,6 +43,8 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         (m, c) for m, c, name in sure if name == _PARSES and not c.args and {k.arg for k in c.keywords} <= _SETTINGS
     ]
     from_file = [(m, c) for m, c, name in sure if name in _FROM_FILE]
+    if from_file and not parses and not any("argv" in words_behind(c, m) for m, c in from_file):
+        return None  # the file is named in another way
     if from_file and not parses:  # its one word is the file
         where = from_file[0][0].where(from_file[0][1])
         return CommandLine("HfArgumentParser", (Option(("file",), where),), is_strict=True, parsed_at=where)
@@ -55,6 +57,18 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     line = CommandLine("HfArgumentParser", tuple(options), is_strict, place[0].where(place[1]), tuple(gaps))
     kept = frozenset(name for home, parse in parses for name in _kept(parse, home))
     return replace(line, may_have_more=is_partial, namespaces=Namespaces(kept))
+
+
+def words_behind(call: ast.Call, module: Module) -> str:
+    """Return what a call is given as one text, with what a variable is set to in the same function."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    texts = [ast.unparse(one) for one in given]
+    for one in given:
+        stores = module.stores.get((module.scope_of(call), one.id), ()) if isinstance(one, ast.Name) else ()
+        texts += [
+            ast.unparse(above) for store in stores for above in module.above(store) if isinstance(above, ast.Assign)
+        ]
+    return " ".join(texts)
 
 
 def _kept(parse: ast.Call, module: Module) -> Iterator[str]:

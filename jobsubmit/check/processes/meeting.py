@@ -20,6 +20,7 @@ from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
 
 _ENDS_ALL = re.compile(r"isnan|isinf|isfinite")  # then the job is to fail
+_OF_LIBRARIES = ("Fabric.save", "Fabric.barrier", "Fabric.all_reduce", "Fabric.all_gather", "Accelerator.save_state")
 _OF_TORCH = ("torch.distributed.", "accelerate.Accelerator.", "torch.nn.parallel.")
 
 
@@ -52,6 +53,8 @@ def _alone(one: Followed, other: Followed) -> list[Event]:
 
 
 def _is_of_all(event: Event) -> bool:
+    if event.name.endswith(_OF_LIBRARIES):
+        return True
     is_collective = event.last in COLLECTIVES or event.last == "DistributedDataParallel"
     return is_collective and event.name.startswith(_OF_TORCH) and event.argument("group") is None
 
