@@ -103,10 +103,10 @@ def check_epochs_set(code: Code) -> Iterator[Finding]:
 
 def _never_set(code: Code) -> Iterator[Finding]:
     """Yield a warning where a sampler shuffles in a program that sets epochs elsewhere, but never in this job."""
-    calls = [call for _, call in code.program.calls_of_attribute.get("set_epoch", ())]
-    if not all(map(code.is_never_made, calls)):
+    calls = code.program.calls_of_attribute.get("set_epoch", ())
+    if not all(code.is_never_made(call) and code.passes_by(call, module) for module, call in calls):
         return
-    events = list(code.followed[0].events.values())
+    events = [event for one in code.followed[:1] for event in one.events.values()]
     for event in events:
         is_shuffling = event.last == "DistributedSampler" and event.argument("shuffle", 3, True) is True
         if is_shuffling and event.is_sure and any(later.last == "backward" for later in events):
