@@ -142,7 +142,9 @@ class Code:
 
     def is_past_wrapper(self, call: ast.Call) -> bool | None:
         """Return whether a call trains the model inside a wrapper; None if it is not known to call either."""
-        every = [use for one in self.followed for wrapper in one.wrappers for use in wrapper.uses if use.call is call]
+        every = [
+            use for one in self.followed for wrapper in one.wrappers.every for use in wrapper.uses if use.call is call
+        ]
         return not any(use.is_outer for use in every) if every else None
 
     @cached_property

@@ -15,7 +15,7 @@ from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.module import FUNCTIONS, MAIN, Module, imported_names, origin, spelled
 from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders, spelled_out
-from jobsubmit.common.finding import Finding
+from jobsubmit.common.finding import Finding, Level
 
 _OURS = ("jobsubmit",)
 _OWN_PLACES = ("__file__", "sys.path[0]", "getcwd()")  # folders near them that are not uploaded are not on the nodes
@@ -31,11 +31,13 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
     """
     search = ImportSearch(code, bundle, is_added_to=_MAKES_FILES.search(setup) is not None)
     found = [
-        finding
+        finding._replace(is_sure=code.reached.is_sure(node, module)) if isinstance(finding, _NotUploaded) else finding
         for module in code.program.modules.values()
         for node in module.of(ast.Import, ast.ImportFrom)
-        if not may_fail(node, module) and not is_in_branch(node, module) and code.reached.is_sure(node, module)
+        if not may_fail(node, module) and not is_in_branch(node, module)
+        if code.reached.is_sure(node, module) or _may_be_needed(code, node, module)
         for finding in search.of(node, module)
+        if isinstance(finding, _NotUploaded) or code.reached.is_sure(node, module)
     ]
     others: dict[str, Finding] = {}
     left_out: dict[LeftOut, dict[str, _NotUploaded]] = {}
@@ -49,6 +51,13 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
         yield _not_uploaded(list(modules.values()))
 
 
+def _may_be_needed(code: Code, node: ast.Import | ast.ImportFrom, module: Module) -> bool:
+    """Return whether an import is in a method that something may call by way of an object: `exp.get_data_loader()`."""
+    function = module.function_of(node)
+    is_method = function is not None and isinstance(module.parents.get(function), ast.ClassDef)
+    return is_method and function is not None and code.may_be_used(node, module) and function.name in code.names
+
+
 class _NotUploaded(NamedTuple):
     """A module on this machine, in a file of the code directory that an ignore rule leaves out."""
 
@@ -56,6 +65,7 @@ class _NotUploaded(NamedTuple):
     path: str
     where: str
     left_out: LeftOut
+    is_sure: bool = True
 
 
 def _not_uploaded(modules: Sequence[_NotUploaded]) -> Finding:
@@ -71,7 +81,8 @@ def _not_uploaded(modules: Sequence[_NotUploaded]) -> Finding:
     else:
         text = f"module {names} is in the code directory but is not uploaded: {path} is {reason}"
     hint = how_to_bring_back(first.path, first.left_out, *(one.path for one in others))
-    return Finding("error", "imports", first.where, text, hint)
+    level: Level = "error" if any(one.is_sure for one in modules) else "warning"
+    return Finding(level, "imports", first.where, text, hint)
 
 
 class ImportSearch:

@@ -43,7 +43,7 @@ from jobsubmit.check.interpreter.scaling import (
 )
 from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.trace import Event, Group, Inner, Made
-from jobsubmit.check.interpreter.wrappers import Use, is_state
+from jobsubmit.check.interpreter.wrappers import OWNER, STATE, Use, is_state
 from jobsubmit.check.program.configuration import OpenFile
 from jobsubmit.check.program.hydra import HYDRA
 from jobsubmit.check.program.objects import is_record
@@ -79,7 +79,7 @@ class Calls(Attributes):
         try:
             if self.process is not None:
                 self._happen(node, callee, args, keywords, is_open=is_open)
-                self._note_model(node, callee, keywords, scope)
+                self._note_model(node, callee, args, keywords, scope)
             context = context_of(node, callee, args, keywords) if not _is_followed(callee) else None
             result = context or self.call(callee, args, keywords, is_open=is_open)
         finally:
@@ -87,6 +87,10 @@ class Calls(Attributes):
         if self.process is None or _is_followed(callee):
             return result
         name = callee.name if isinstance(callee, External) else getattr(node.func, "attr", "?")
+        if name == "state_dict" and isinstance(node.func, ast.Attribute) and not args and result is UNKNOWN:
+            made = Record(STATE, is_open=True)
+            made.content[OWNER] = self.peek(node.func.value, scope)
+            return made
         source = callee.owner if isinstance(callee, Method) else callee
         given = [*args, *keywords.values()]
         self._put_aside(node, name, args, scope)
@@ -186,7 +190,7 @@ class Calls(Attributes):
         if own is None and node.args and isinstance(node.args[0], (ast.Name, ast.Attribute)):
             self.assign(node.args[0], Own(is_common=True, power=power), scope)
 
-    def _note_model(self, node: ast.Call, callee: Any, keywords: dict[str, Any], scope: Scope) -> None:
+    def _note_model(self, node: ast.Call, callee: Any, args: list[Any], keywords: dict[str, Any], scope: Scope) -> None:
         """Remember a call of a model with gradients, or of its state."""
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if is_state(called) and isinstance(node.func, ast.Attribute):
@@ -194,7 +198,9 @@ class Calls(Attributes):
             is_inner = isinstance(owner, ast.Attribute) and owner.attr == "module"
             model = self.peek(owner.value if is_inner and isinstance(owner, ast.Attribute) else owner, scope)
             is_strict = keywords.get("strict", True) is True
-            self.wrappers.use(model, is_inner, Use(called, False, node, self.here, is_strict))
+            self.wrappers.use(
+                model, is_inner, Use(called, False, node, self.here, is_strict, args[0] if args else None)
+            )
         elif not self.without_gradients:
             is_inner = called == "module" and isinstance(node.func, ast.Attribute)
             model = self.peek(node.func.value, scope) if is_inner and isinstance(node.func, ast.Attribute) else callee

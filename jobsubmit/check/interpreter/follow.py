@@ -13,7 +13,7 @@ from jobsubmit.check.interpreter.process import Process, some_processes
 from jobsubmit.check.interpreter.rehearsal import Gradients
 from jobsubmit.check.interpreter.scaling import Scales
 from jobsubmit.check.interpreter.trace import Event, Observed
-from jobsubmit.check.interpreter.wrappers import Wrapper
+from jobsubmit.check.interpreter.wrappers import Wrappers
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
 from jobsubmit.check.program.program import Program
@@ -52,7 +52,7 @@ class Followed:
     is_nested: bool = False
     decisions: Mapping[ast.expr, Decision] = field(default_factory=dict)
     unaveraged: Sequence[tuple[Gradients, bool]] = ()
-    wrappers: Sequence[Wrapper] = ()
+    wrappers: Wrappers = field(default_factory=Wrappers)
     scales: Scales = field(default_factory=Scales)
     is_wrapped: bool = False
     skipped: Set[ast.AST] = frozenset()
@@ -77,7 +77,7 @@ def follow_processes(
         known = (
             machine.waits.decisions,
             machine.unaveraged,
-            machine.wrappers.every,
+            machine.wrappers,
             machine.scales,
             machine.is_wrapped,
             trace.skipped,

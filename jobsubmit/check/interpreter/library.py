@@ -40,6 +40,7 @@ from jobsubmit.check.interpreter.own import counted, item_of, zipped
 from jobsubmit.check.interpreter.parsers import PARSERS
 from jobsubmit.check.interpreter.scaling import carrier_in
 from jobsubmit.check.interpreter.signals import Ended, Raised
+from jobsubmit.check.interpreter.special import OF_FILES
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, parse_text
 from jobsubmit.check.program.module import EXITS
 from jobsubmit.check.program.operations import CONVERT, PATH_FUNCTIONS, UNKNOWN, lifted
@@ -311,5 +312,6 @@ FUNCTIONS: Mapping[str, _Known] = {
     ),
     **PARSERS,
     **FIELDS,
+    **OF_FILES,
     **OF_RE,
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import posixpath
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.check.interpreter.memory import Container, ModuleValue, Scope, Super
+from jobsubmit.check.interpreter.memory import Container, External, ModuleValue, Record, Scope, Super
 from jobsubmit.check.program.configuration import OpenFile, read_text
 from jobsubmit.check.program.operations import UNKNOWN
 
@@ -58,6 +58,33 @@ def _exec(run: Machine, node: ast.Call, scope: Scope) -> Any:
     return None
 
 
+def _spec(run: Machine, args: list[Any], keywords: dict[str, Any]) -> Any:
+    """Return the description of a module that is in a file, by its path."""
+    made, loader = Record(_SPEC), Record(_LOADER)
+    loader.content["path"] = args[1] if len(args) > 1 else keywords.get("location", UNKNOWN)
+    made.content["loader"] = loader
+    return made
+
+
+def _module_of_spec(run: Machine, args: list[Any], keywords: dict[str, Any]) -> Any:
+    return Container({}, by_attribute=True)
+
+
+def _exec_module(run: Machine, args: list[Any], keywords: dict[str, Any]) -> None:
+    """Follow the statements of a module that a loader has found in a file; of an unknown file, nothing is known."""
+    loader, module = args[0], args[1]
+    path = loader.content["path"]
+    text = read_source(run, OpenFile(str(path))) if isinstance(path, (str, PurePosixPath)) else None
+    run.memory.touch(module)
+    own = Scope(run.program.boot)
+    own.names = module.content
+    try:
+        run.block(ast.parse(text or "").body, own)
+    except SyntaxError:
+        text = None
+    module.is_open = text is None
+
+
 def read_source(run: Machine, held: Any) -> str | None:
     """Return the text that is executed: one that is written down, or that of a file of the code."""
     if isinstance(held, str):
@@ -81,6 +108,12 @@ def _eval(run: Machine, node: ast.Call, scope: Scope) -> Any:
         return UNKNOWN
 
 
+_SPEC, _LOADER = External("importlib.machinery.ModuleSpec"), External("importlib.machinery.Loader")
+OF_FILES: Mapping[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "importlib.util.spec_from_file_location": _spec,
+    "importlib.util.module_from_spec": _module_of_spec,
+    f"{_LOADER.name}.exec_module": _exec_module,
+}
 SPECIAL: Mapping[str, Callable[[Any, ast.Call, Scope], Any]] = {
     "super": _super,
     "globals": _globals,

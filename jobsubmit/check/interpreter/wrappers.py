@@ -22,6 +22,7 @@ class Use(NamedTuple):
     call: ast.Call
     module: Module
     is_strict: bool = True
+    given: Any = None  # the state that is loaded, if it is known whose it is
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Wrappers:
 
     every: list[Wrapper] = field(default_factory=list)
     early: list[tuple[Any, Use]] = field(default_factory=list)
+    mixed: list[Use] = field(default_factory=list)  # models that load the state of another one's wrapper
 
     def wrap(self, made: Record, name: str, args: list[Any], keywords: dict[str, Any]) -> None:
         """Remember a wrapper; others may be made in the same place, in another pass of a loop."""
@@ -59,6 +61,10 @@ class Wrappers:
 
     def use(self, model: Any, is_of_attribute: bool, use: Use) -> None:
         """Remember a use of a model; `is_of_attribute` if it is `wrapper.module`, whatever that is."""
+        source = use.given.content[OWNER] if isinstance(use.given, Record) and use.given.kind == STATE else None
+        is_of_wrapper = source is not None and any(source is one.made for one in self.every)
+        if is_of_wrapper and use.is_strict and _is_plain(model):
+            self.mixed.append(use)
         for one in self.every:
             if model is one.made:
                 one.uses.append(use._replace(is_outer=not is_of_attribute))
@@ -68,6 +74,17 @@ class Wrappers:
                 return
         if isinstance(model, Record) and not isinstance(model.kind, External):
             self.early.append((model, use))
+
+
+STATE = External("torch.nn.Module.state_dict")  # what state_dict() returns, with the model that it is of
+OWNER = "[owner]"
+
+
+def _is_plain(model: Any) -> bool:
+    """Return whether a model is one of the program's, or of a library's, and no wrapper."""
+    return isinstance(model, Record) and not (
+        isinstance(model.kind, External) and model.kind.name.endswith("DistributedDataParallel")
+    )
 
 
 def is_state(name: str) -> bool:

@@ -14,7 +14,7 @@ _CHANGES = ("module.", "removeprefix", "consume_prefix_in_state_dict_if_present"
 
 def check_bypassing(code: Code) -> Iterator[Finding]:
     """Yield a warning where training calls the model inside a wrapper, and never the wrapper."""
-    for wrapper in (one for followed in whole(code.followed)[:1] for one in followed.wrappers):
+    for wrapper in (one for followed in whole(code.followed)[:1] for one in followed.wrappers.every):
         inner = wrapper.calls("", is_outer=False)
         if inner and not wrapper.calls("", is_outer=True) and "backward" in code.names:
             yield Finding(
@@ -32,7 +32,17 @@ def check_keys(code: Code) -> Iterator[Finding]:
     """Yield a warning where the state of a wrapper is saved, and loaded into what is in it, or the other way round."""
     if any(change in text for text in code.texts | code.names for change in _CHANGES):
         return
-    for wrapper in (one for followed in whole(code.followed)[:1] for one in followed.wrappers):
+    for use in (use for followed in whole(code.followed)[:1] for use in followed.wrappers.mixed):
+        yield Finding(
+            "warning",
+            "other-keys",
+            use.module.where(use.call),
+            "the keys of this state begin with `module.`, because it is that of a wrapper; the model that loads it has "
+            "keys without that: torch refuses to load it",
+            "load the state of what is inside the wrapper: model.module.state_dict()",
+        )
+        return
+    for wrapper in (one for followed in whole(code.followed)[:1] for one in followed.wrappers.every):
         saved = {use.is_outer for use in wrapper.uses if use.name == "state_dict"}
         loaded = [use for use in wrapper.uses if use.name == "load_state_dict"]
         if len(saved) != 1 or not loaded or any(use.is_outer in saved or not use.is_strict for use in loaded):

@@ -452,3 +452,106 @@ def test_entries_of_a_configuration_that_stand_twice(tmp_path: Path) -> None:
     for last, is_empty in ((0, True), (4, False)):
         with_files(tmp_path, {"c.yaml": f"size: 2\nsize: {last}\n"})
         assert ("empty-batch" in found(tmp_path, text, resources=TWO, **GPUS)) is is_empty
+
+
+def test_a_model_that_loads_the_state_of_a_wrapper(tmp_path: Path) -> None:
+    text = program(end="teacher = Net()\nteacher.load_state_dict({model}.state_dict())")
+    assert "other-keys" in found(tmp_path, text.replace("{model}", "model"), **GPUS)
+    assert "other-keys" not in found(tmp_path, text.replace("{model}", "model.module"), **GPUS)
+    assert "other-keys" not in found(
+        tmp_path, text.replace("{model}", "model").replace("= Net()", "= DDP(net)"), **GPUS
+    )
+
+
+def test_a_state_that_fabric_saves_on_one_rank(tmp_path: Path) -> None:
+    text = (
+        "import lightning\nfabric = lightning.Fabric(num_nodes=2)\nfabric.launch()\n{}fabric.save('/shared/x', {{}})\n"
+    )
+    assert "rank-0-collective" in found(tmp_path, text.format("if fabric.is_global_zero:\n    "), **GPUS)
+    assert "rank-0-collective" not in found(tmp_path, text.format(""), **GPUS)
+
+
+def test_the_rank_that_deepspeed_passes(tmp_path: Path) -> None:
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--local_rank', type=int, required=True)\n"
+    text += "args = p.parse_args()\n"
+    fields: dict[str, Any] = {**GPUS, "resources": {"nodes": 1, "nproc_per_node": 2}}
+    assert found(tmp_path, text, command=["deepspeed", "--num_gpus=2", "train.py"], **fields) == set()
+    command = ["deepspeed", "--num_gpus=2", "--no_local_rank", "train.py"]
+    assert found(tmp_path, text, command=command, **fields) == {"argument-missing"}
+
+
+def test_a_file_of_arguments_that_another_parser_takes(tmp_path: Path) -> None:
+    with_files(tmp_path, {"args.json": "{}"})
+    text = """
+import argparse, sys
+from dataclasses import dataclass
+from transformers import HfArgumentParser
+@dataclass
+class Args:
+    size: int = 1
+p = argparse.ArgumentParser()
+p.add_argument("--file")
+file = p.parse_args().file
+args, = HfArgumentParser(Args).parse_json_file(json_file=file)
+"""
+    assert "argument-unknown" not in found(tmp_path, text, args=["--file", "args.json"], **GPUS)
+    assert "argument-unknown" in found(tmp_path, text, args=["--file", "args.json", "--other=1"], **GPUS)
+
+
+@pytest.mark.parametrize(("source", "is_wrong"), [("rank", True), ("0", False)])
+def test_a_broadcast_from_another_rank_in_each_process(source: str, is_wrong: bool, tmp_path: Path) -> None:
+    box = "class Box:\n    def __init__(self, rank):\n        self.rank = rank\n"
+    text = box + program(end=f"box = Box({source})\ndist.broadcast(torch.ones(1).cuda(), box.rank)")
+    assert ("other-roots" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+def test_an_error_that_the_program_raises_does_not_hide_what_follows(tmp_path: Path) -> None:
+    refuses = 'if os.environ.get("CHECKED") is None:\n    raise ValueError("no data")\n'
+    text = program(end="scheduler.step(judged.average)")
+    assert "own-learning-rate" in found(tmp_path, text.replace("\nmain()", f"\n{refuses}main()"), **GPUS)
+
+
+def test_epochs_that_nothing_sets_although_a_function_would(tmp_path: Path) -> None:
+    text = program().replace("        sampler.set_epoch(epoch)\n", "        {}\n")
+    text = text.replace("def main():", "def unused(sampler):\n    return 'set_epoch'\n\ndef main():")
+    assert "set-epoch" in found(tmp_path, text.replace("        {}\n", "        pass\n"), **GPUS)
+    assert "set-epoch" not in found(
+        tmp_path, text.replace("        {}\n", "        sampler.set_epoch(epoch)\n"), **GPUS
+    )
+
+
+def test_a_package_that_only_a_method_imports(tmp_path: Path) -> None:
+    with_files(tmp_path, {".gitignore": "data/\n", "app/__init__.py": "", "app/data/__init__.py": "SIZE = 1\n"})
+    text = "import tasks\nclass Task:\n    def load(self):\n        from app.data import SIZE\n        return SIZE\n"
+    text += "def start(task):\n    return task.load()\nstart(tasks.get(Task))\n"
+    assert "imports" in found(tmp_path, text, **GPUS)
+
+
+def test_a_file_that_is_executed_as_a_module(tmp_path: Path) -> None:
+    with_files(tmp_path, {"exps/small.py": "class Exp:\n    def __init__(self):\n        self.batch = 0\n"})
+    text = f"""{IMPORTED}
+import importlib.util
+spec = importlib.util.spec_from_file_location("exp", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+DataLoader(TensorDataset(), batch_size=module.Exp().batch)
+"""
+    assert "empty-batch" in found(tmp_path, text, args=["exps/small.py"], **GPUS)
+
+
+def test_classes_that_a_configuration_names(tmp_path: Path) -> None:
+    loaders = f"{IMPORTED}\ndef Loader(size):\n    return DataLoader(TensorDataset(), batch_size=size)\n"
+    settings = "loader:\n  obj: parts.loaders.Loader\n  args: {size: 0}\n"
+    with_files(tmp_path, {"c.yaml": settings, "parts/__init__.py": "", "parts/loaders.py": loaders})
+    text = r"""
+import importlib, re, sys, yaml
+def build(text):
+    settings = yaml.safe_load(open("c.yaml"))
+    settings.update(yaml.safe_load(text))
+    part = settings["loader"]
+    found = re.match(r"^(.*)[.](\w+)$", part["obj"])
+    return getattr(importlib.import_module(found.group(1)), found.group(2))(**part["args"])
+del sys.argv[0]
+build("seed: 1")
+"""
+    assert "empty-batch" in found(tmp_path, text, **GPUS)
