@@ -36,7 +36,7 @@ from jobsubmit.check.interpreter.methods import deep_copied
 from jobsubmit.check.interpreter.of_omegaconf import as_dict, value_of_omegaconf
 from jobsubmit.check.interpreter.of_re import OF_RE
 from jobsubmit.check.interpreter.of_torch import start_process, value_of_torch
-from jobsubmit.check.interpreter.own import counted, item_of, zipped
+from jobsubmit.check.interpreter.own import counting, item_of, zipped
 from jobsubmit.check.interpreter.parsers import PARSERS
 from jobsubmit.check.interpreter.scaling import carrier_in
 from jobsubmit.check.interpreter.signals import Ended, Raised
@@ -153,7 +153,7 @@ def _enumerate(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     items = run.items(args[0])
     start = args[1] if len(args) > 1 else keywords.get("start", 0)
     if items is None or type(start) is not int:
-        return counted(args[0])
+        return counting(args[0])
     return Container(list(enumerate(items, start)))
 
 

@@ -191,7 +191,7 @@ def _is_divided(value: Any) -> bool:
     return is_sampler or _PART in value.content
 
 
-def counted(value: Any) -> Any:
+def counting(value: Any) -> Any:
     """Return what enumerate() makes of a loader that divides the data."""
     made = Record(External("enumerate"), is_open=True)
     made.content[_PART] = (UNKNOWN, item_of(value))

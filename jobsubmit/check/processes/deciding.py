@@ -30,8 +30,8 @@ def _told(decision: Decision) -> str:
         return f"each rank decides by its own data (`{test}`) whether it updates its model: the models drift apart"
     waits = "the others wait for its gradients" if last in ("backward", "step") else f"the others wait in {last}()"
     if decision.how == "leave":
-        return f"a rank leaves this loop by its own data (`{test}`), and {waits}: the job would hang"
-    return f"a rank skips a step by its own data (`{test}`), and {waits}: the job would hang"
+        return f"each rank decides by its own data (`{test}`) whether it leaves this loop: {waits}, and the job hangs"
+    return f"each rank decides by its own data (`{test}`) whether it skips this step: {waits}, and the job hangs"
 
 
 def check_judging(code: Code) -> Iterator[Finding]:
