@@ -166,7 +166,9 @@ class Calls(Attributes):
         number = args[-1] if args else next(iter(keywords.values()))
         given = node.args[-1] if node.args else node.keywords[0].value
         factor = carrier_in(number) if number is not own else None
-        power = factor.power if factor is not None else power_of_number(number, given, self.process)
+        is_exact = own is not None and own.is_gradient
+        known = power_of_number(number, given, self.process, is_exact=is_exact)
+        power = factor.power if factor is not None else known
         if own is None or power == 0:
             return made
         after = power_of_product(op, (own.power, power))

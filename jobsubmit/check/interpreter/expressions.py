@@ -266,7 +266,11 @@ class Expressions(Operators):
         if self.process is None or not (result is UNKNOWN or isinstance(result, Own)):
             return result
         held = [carrier_in(value) for value in values]
-        numbers = [power_of_number(value, part, self.process) for value, part in zip(values, parts, strict=True)]
+        is_exact = any(own is not None and own.is_gradient for own in held)
+        numbers = [
+            power_of_number(value, part, self.process, is_exact=is_exact)
+            for value, part in zip(values, parts, strict=True)
+        ]
         if not (any(held) or 1 in numbers or -1 in numbers):
             return result
         powers = [number if own is None else own.power for own, number in zip(held, numbers, strict=True)]

@@ -39,7 +39,7 @@ from jobsubmit.check.interpreter.of_torch import start_process, value_of_torch
 from jobsubmit.check.interpreter.own import counting, item_of, zipped
 from jobsubmit.check.interpreter.parsers import PARSERS
 from jobsubmit.check.interpreter.scaling import carrier_in
-from jobsubmit.check.interpreter.signals import Ended, Raised
+from jobsubmit.check.interpreter.signals import Ended
 from jobsubmit.check.interpreter.special import OF_FILES
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, parse_text
 from jobsubmit.check.program.module import EXITS
@@ -124,10 +124,7 @@ def _environment_get(run: Calls, args: list[Any], keywords: dict[str, Any]) -> A
     default = args[1] if len(args) > 1 else keywords.get("default")
     if name is UNKNOWN:
         return UNKNOWN
-    try:
-        return run.variable(name)
-    except Raised:
-        return default
+    return default if run.contains(External("os.environ"), name) is False else run.variable(name)
 
 
 def _environment_default(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:

@@ -26,7 +26,6 @@ NOTED = COLLECTIVES | {
     *("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "Accelerator", "from_pretrained"),
     *("init_distributed", "Fabric"),
     *("DistributedSampler", "DataLoader", "BatchSampler", "set_epoch", "save", "load_state_dict", "backward"),
-    *("save_state",),
 }
 NOTED_BY_ARGUMENT = frozenset(["download", "device_map"])
 

@@ -14,7 +14,7 @@ from jobsubmit.check.interpreter.rehearsal import Update
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 
-_OF_WORLD = re.compile(r"world|size|replica|n_?gpus?\b|num_gpu|nproc|num_proc|\bws\b", re.IGNORECASE)
+_OF_WORLD = re.compile(r"world|size|replica|n_?gpus?\b|num_gpu|n_?procs?\b|num_proc|\bws\b", re.IGNORECASE)
 _DIVIDES = frozenset(["div", "div_", "divide", "divide_", "true_divide", "true_divide_", "_foreach_div_"])
 _MULTIPLIES = frozenset(["mul", "mul_", "multiply", "multiply_", "_foreach_mul_"])
 _SUMS = frozenset(["all_reduce", "all_reduce_coalesced", "reduce_scatter_tensor"])
@@ -78,9 +78,13 @@ def power_of(values: Iterable[Any]) -> int | None:
     return found.pop() if len(found) == 1 else None if found else 0
 
 
-def power_of_number(value: Any, node: ast.AST, process: Process | None) -> int | None:
-    """Return 1 for the number of processes, -1 for its inverse, and 0 for any other number; None if it may be one."""
-    if process is None or process.world_size == 1 or not _OF_WORLD.search(ast.unparse(node)):
+def power_of_number(value: Any, node: ast.AST, process: Process | None, *, is_exact: bool) -> int | None:
+    """Return 1 for the number of processes, -1 for its inverse, and 0 for any other number; None if it may be one.
+
+    Unless it `is_exact`, another number may be the same by chance: only words such as `world_size` tell then.
+    """
+    is_named = is_exact or _OF_WORLD.search(ast.unparse(node)) is not None
+    if process is None or process.world_size == 1 or not is_named:
         return 0
     if type(value) not in (int, float):
         return None if value is UNKNOWN or isinstance(value, Record) else 0

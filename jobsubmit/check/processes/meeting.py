@@ -20,7 +20,7 @@ from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
 
 _ENDS_ALL = re.compile(r"isnan|isinf|isfinite")  # then the job is to fail
-_OF_LIBRARIES = ("Fabric.save", "Fabric.barrier", "Fabric.all_reduce", "Fabric.all_gather", "Accelerator.save_state")
+_OF_LIBRARIES = ("Fabric.save", "Fabric.barrier", "Fabric.all_reduce", "Fabric.all_gather")
 _OF_TORCH = ("torch.distributed.", "accelerate.Accelerator.", "torch.nn.parallel.")
 
 

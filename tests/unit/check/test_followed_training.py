@@ -555,3 +555,12 @@ del sys.argv[0]
 build("seed: 1")
 """
     assert "empty-batch" in found(tmp_path, text, **GPUS)
+
+
+def test_a_variable_that_is_not_set_has_its_default(tmp_path: Path) -> None:
+    text = program(end="if os.environ.get('CHECKED', 'no') == 'no':\n    scheduler.step(judged.average)")
+    assert "own-learning-rate" in found(tmp_path, text, env={}, **GPUS)
+    ranks = f"{IMPORTED}\ndef work(i):\n    rank = int(os.environ.get('RANK', '0')) * 2 + i\n"
+    ranks += "    dist.init_process_group('nccl', init_method='tcp://10.0.0.1:99', rank=rank, world_size=4)\n"
+    ranks += "if __name__ == '__main__':\n    mp.spawn(work, nprocs=2)\n"
+    assert "same-ranks" in found(tmp_path, ranks, **{**GPUS, "mode": "spawn"})
