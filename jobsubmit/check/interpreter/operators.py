@@ -42,7 +42,7 @@ class Operators:
 
     def truth_of(self, value: Any) -> bool | None:
         """Return whether a value counts as true; None if that is not known."""
-        if value is UNKNOWN or isinstance(value, Own):
+        if value is UNKNOWN or isinstance(value, Own) or _is_of_library(value):
             return None
         if isinstance(value, Several):
             found = {bool(one) for one in value.values}
@@ -201,7 +201,15 @@ class Operators:
         return False if name in self.facts.environment else UNKNOWN
 
 
+def _is_of_library(value: Any) -> bool:
+    """Return whether a value is what an object of a library has under a name: a method, or anything else."""
+    is_named = isinstance(value, Method) and isinstance(value.function, str) and isinstance(value.owner, Record)
+    return is_named and isinstance(value.owner.kind, External)
+
+
 def _may_be_none(value: Any) -> bool:
     """Return whether a value is what an unknown function has returned: the name of a class begins with a capital."""
-    is_of_library = isinstance(value, Record) and isinstance(value.kind, External)
-    return is_of_library and not value.kind.name.rpartition(".")[2][:1].isupper()
+    if _is_of_library(value):
+        return True
+    is_made = isinstance(value, Record) and isinstance(value.kind, External)
+    return is_made and not value.kind.name.rpartition(".")[2][:1].isupper()

@@ -564,3 +564,11 @@ def test_a_variable_that_is_not_set_has_its_default(tmp_path: Path) -> None:
     ranks += "    dist.init_process_group('nccl', init_method='tcp://10.0.0.1:99', rank=rank, world_size=4)\n"
     ranks += "if __name__ == '__main__':\n    mp.spawn(work, nprocs=2)\n"
     assert "same-ranks" in found(tmp_path, ranks, **{**GPUS, "mode": "spawn"})
+
+
+def test_a_setting_of_a_library_s_object_is_not_known(tmp_path: Path) -> None:
+    text = f"{IMPORTED}\nimport settings\nhparams = settings.HParams(several=False)\ndist.init_process_group('nccl')\n"
+    text += "if hparams.several:\n    DataLoader(TensorDataset(), batch_size=0)\nelse:\n    pass\n"
+    assert "empty-batch" in found(tmp_path, text, **GPUS)
+    text = text.replace("batch_size=0", "batch_size=2").replace("    pass", "    dist.init_process_group('nccl')")
+    assert "second-init" not in found(tmp_path, text.replace("if hparams.several", "if not hparams.several"), **GPUS)
