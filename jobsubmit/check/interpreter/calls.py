@@ -30,7 +30,7 @@ from jobsubmit.check.interpreter.memory import (
 from jobsubmit.check.interpreter.methods import method_of_container, method_of_text
 from jobsubmit.check.interpreter.of_torch import start_process
 from jobsubmit.check.interpreter.own import derived, derived_call, is_wrapping, mark_part, own_in, prepared
-from jobsubmit.check.interpreter.process import COLLECTIVES, NOTED, NOTED_BY_ARGUMENT, is_optimizer
+from jobsubmit.check.interpreter.process import NOTED, NOTED_BY_ARGUMENT, is_optimizer, is_waiting
 from jobsubmit.check.interpreter.rehearsal import Rehearsal, Update, context_of, is_update
 from jobsubmit.check.interpreter.scaling import (
     Scaled,
@@ -133,7 +133,7 @@ class Calls(Attributes):
             self.scales.note(self.scales.losses, node, self.here, 0 if loss is None else loss.power)
         if last == "step" and is_update(node):
             self.scales.order.append(Update(node, self.here))
-        is_collective = last in COLLECTIVES and keywords.get("group") is None
+        is_collective = is_waiting(name) and keywords.get("group") is None
         is_step = last == "step" and name.startswith("torch.optim.") and "lr_scheduler" not in name
         if is_collective or last == "save" or (self.is_wrapped and (last == "backward" or is_step)):
             self.waits.names.append(last)

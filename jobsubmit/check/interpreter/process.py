@@ -30,6 +30,15 @@ NOTED = COLLECTIVES | {
 NOTED_BY_ARGUMENT = frozenset(["download", "device_map"])
 
 
+_ONLY_COLLECTIVES = ("barrier", "all_reduce", "all_gather", "wait_for_everyone", "gather_for_metrics")
+
+
+def is_waiting(name: str) -> bool:
+    """Return whether a call waits for all processes; `gather` may as well be that of a tensor."""
+    last = name.rpartition(".")[2]
+    return last in (COLLECTIVES if name.startswith("torch.distributed.") else _ONLY_COLLECTIVES)
+
+
 def is_optimizer(name: str) -> bool:
     """Return whether a name is that of an optimizer of torch."""
     return name.startswith("torch.optim.") and name.rpartition(".")[2][:1].isupper() and "lr_scheduler" not in name

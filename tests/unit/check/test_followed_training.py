@@ -572,3 +572,9 @@ def test_a_setting_of_a_library_s_object_is_not_known(tmp_path: Path) -> None:
     assert "empty-batch" in found(tmp_path, text, **GPUS)
     text = text.replace("batch_size=0", "batch_size=2").replace("    pass", "    dist.init_process_group('nccl')")
     assert "second-init" not in found(tmp_path, text.replace("if hparams.several", "if not hparams.several"), **GPUS)
+
+
+def test_what_gathers_parts_of_a_tensor_waits_for_nobody(tmp_path: Path) -> None:
+    step = "if is_bad(loss):\n    y = torch.gather(x, 1, y)\n" + STEP
+    assert "left-by-one" not in found(tmp_path, program(step), **GPUS)
+    assert "left-by-one" in found(tmp_path, program(step.replace("torch.gather(x, 1, y)", "dist.barrier()")), **GPUS)
