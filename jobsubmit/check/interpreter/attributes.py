@@ -143,6 +143,8 @@ class Attributes(Expressions):
 
     def _of_external(self, owner: External, name: str) -> Any:
         whole = f"{owner.name}.{name}"
+        if owner.name == "absl.flags.FLAGS":
+            return self.flags.get(name, UNKNOWN)
         if whole == "sys.argv":
             return self.argv
         if whole == "sys.modules":

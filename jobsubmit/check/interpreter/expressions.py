@@ -85,6 +85,7 @@ class Expressions(Operators):
         self.is_lenient = False  # whether an error that the program raises itself, and does not catch, is passed over
         self.rehearsal: Rehearsal | None = None  # of a loop that trains, while it is followed pass by pass
         self.unaveraged: list[tuple[Gradients, bool]] = []  # gradients that stay on each process; see `Rehearsal.lost`
+        self.flags: dict[str, Any] = {}  # of absl
         self.wrappers = Wrappers()
         self.scales = Scales()
         self.is_wrapped = False  # whether a model was made that averages its gradients

@@ -33,6 +33,7 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.methods import deep_copied
+from jobsubmit.check.interpreter.of_absl import OF_ABSL
 from jobsubmit.check.interpreter.of_omegaconf import as_dict, value_of_omegaconf
 from jobsubmit.check.interpreter.of_re import OF_RE
 from jobsubmit.check.interpreter.of_torch import start_process, value_of_torch
@@ -309,6 +310,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     ),
     **PARSERS,
     **FIELDS,
+    **OF_ABSL,
     **OF_FILES,
     **OF_RE,
 }

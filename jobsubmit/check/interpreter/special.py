@@ -73,16 +73,24 @@ def _module_of_spec(run: Machine, args: list[Any], keywords: dict[str, Any]) -> 
 def _exec_module(run: Machine, args: list[Any], keywords: dict[str, Any]) -> None:
     """Follow the statements of a module that a loader has found in a file; of an unknown file, nothing is known."""
     loader, module = args[0], args[1]
-    path = loader.content["path"]
-    text = read_source(run, OpenFile(str(path))) if isinstance(path, (str, PurePosixPath)) else None
+    followed = follow_file(run, loader.content["path"])
     run.memory.touch(module)
-    own = Scope(run.program.boot)
-    own.names = module.content
+    module.is_open = followed is None
+    module.content.update(followed.content if followed is not None else {})
+
+
+def follow_file(run: Machine, path: Any) -> Container | None:
+    """Follow a file of the code; return what it defines, None where it cannot be read."""
+    text = read_source(run, OpenFile(str(path))) if isinstance(path, (str, PurePosixPath)) else None
     try:
-        run.block(ast.parse(text or "").body, own)
+        tree = ast.parse(text or "")
     except SyntaxError:
-        text = None
-    module.is_open = text is None
+        return None
+    made = Container({}, by_attribute=True)
+    own = Scope(run.program.boot)
+    own.names = made.content
+    run.block(tree.body, own)
+    return made if text else None
 
 
 def read_source(run: Machine, held: Any) -> str | None:

@@ -578,3 +578,21 @@ def test_what_gathers_parts_of_a_tensor_waits_for_nobody(tmp_path: Path) -> None
     step = "if is_bad(loss):\n    y = torch.gather(x, 1, y)\n" + STEP
     assert "left-by-one" not in found(tmp_path, program(step), **GPUS)
     assert "left-by-one" in found(tmp_path, program(step.replace("torch.gather(x, 1, y)", "dist.barrier()")), **GPUS)
+
+
+def test_a_configuration_that_a_flag_of_absl_names(tmp_path: Path) -> None:
+    settings = "import ml_collections\ndef get_config(kind='small'):\n    c = ml_collections.ConfigDict()\n"
+    settings += (
+        "    c.data = ml_collections.ConfigDict()\n    c.data.batch = 8 if kind == 'small' else 0\n    return c\n"
+    )
+    with_files(tmp_path, {"conf/base.py": settings})
+    text = f"{IMPORTED}\nfrom absl import app, flags\nfrom ml_collections import config_flags\nFLAGS = flags.FLAGS\n"
+    text += "flags.DEFINE_integer('times', 1, '')\nconfig_flags.DEFINE_config_file('config', 'conf/other.py')\n"
+    text += "def main(_):\n    DataLoader(TensorDataset(), batch_size=FLAGS.config.data.batch * FLAGS.times)\napp.run(main)\n"
+    for args, is_empty in (
+        (["--config=conf/base.py"], False),
+        (["--config=conf/base.py:large"], True),
+        (["--config=conf/base.py", "--config.data.batch=0"], True),
+        (["--config=conf/base.py", "--times=0"], True),
+    ):
+        assert ("empty-batch" in found(tmp_path, text, args=args, **GPUS)) is is_empty
