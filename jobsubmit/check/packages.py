@@ -64,6 +64,7 @@ _BROUGHT_BY = {
     "torchmetrics": ("lightning", "pytorch_lightning"),
     "joblib": ("scikit_learn", "librosa", "sacremoses"),
 }
+_IN_OTHER_NAMES = frozenset(["torch", "numpy", "tensorflow"])  # torch is no package of torch_fidelity
 # Modules that come with other packages, or are part of what a node has for PyTorch.
 _COME_ALONG = frozenset(
     [
@@ -182,7 +183,7 @@ class _Installed:
             return True
         names = self.names - _FALSE_FRIENDS.get(top, set())
         own = {top.lower(), other.lower()}
-        is_named = any(one in name or name in one.split("_") for one in own for name in names)
+        is_named = any(one in name or name in one.split("_") for one in own for name in names - _IN_OTHER_NAMES)
         return is_named or any(_is_short_for(top.lower(), name) for name in names)
 
 

@@ -588,7 +588,8 @@ def test_a_configuration_that_a_flag_of_absl_names(tmp_path: Path) -> None:
     with_files(tmp_path, {"conf/base.py": settings})
     text = f"{IMPORTED}\nfrom absl import app, flags\nfrom ml_collections import config_flags\nFLAGS = flags.FLAGS\n"
     text += "flags.DEFINE_integer('times', 1, '')\nconfig_flags.DEFINE_config_file('config', 'conf/other.py')\n"
-    text += "def main(_):\n    DataLoader(TensorDataset(), batch_size=FLAGS.config.data.batch * FLAGS.times)\napp.run(main)\n"
+    text += "def main(_):\n    DataLoader(TensorDataset(), batch_size=FLAGS.config.data.batch * FLAGS.times)\n"
+    text += "app.run(main)\n"
     for args, is_empty in (
         (["--config=conf/base.py"], False),
         (["--config=conf/base.py:large"], True),
@@ -596,3 +597,11 @@ def test_a_configuration_that_a_flag_of_absl_names(tmp_path: Path) -> None:
         (["--config=conf/base.py", "--times=0"], True),
     ):
         assert ("empty-batch" in found(tmp_path, text, args=args, **GPUS)) is is_empty
+
+
+def test_a_package_whose_name_begins_with_torch(tmp_path: Path) -> None:
+    with_files(tmp_path, {"requirements.txt": "torch\ntimm\n"})
+    fields: dict[str, Any] = {**GPUS, "requirements": "requirements.txt"}
+    assert "packages" in found(tmp_path, "import torch, timm\nimport torch_fidelity\n", **fields)
+    with_files(tmp_path, {"requirements.txt": "torch\ntimm\ntorch-fidelity\n"})
+    assert "packages" not in found(tmp_path, "import torch, timm\nimport torch_fidelity\n", **fields)
