@@ -3,71 +3,40 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
 
-from jobsubmit.check.interpreter.calls import Calls, name_of_decorator
+from jobsubmit.check.interpreter.branches import Frame
+from jobsubmit.check.interpreter.calls import name_of_decorator
+from jobsubmit.check.interpreter.loops import Loops
 from jobsubmit.check.interpreter.memory import (
     MANAGER,
-    Changes,
     ClassValue,
     Container,
     External,
     FunctionValue,
     ModuleValue,
-    Own,
     Record,
     Scope,
-    plain,
 )
-from jobsubmit.check.interpreter.own import item_of, own_in
 from jobsubmit.check.interpreter.rehearsal import (
-    MOST_PASSES,
-    MOST_STEPS,
-    MOST_UPDATES,
-    Rehearsal,
     is_off,
-    is_training_loop,
-    item_of_pass,
-    switches_exchange,
 )
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, OutOfTimeError, Raised, Return
 from jobsubmit.check.program.module import FUNCTIONS, Module, origin
 from jobsubmit.check.program.operations import UNKNOWN
 
-_LONGEST_LOOP = 128  # passes that are followed one by one
-_FIRST_PASSES, _MOST_STEPS_OF_PASS = 3, 400  # passes that are followed one by one in any case, and if they are short
-_MOST_PASSES = (5, 3, 2)  # of a loop whose number of passes is not known, of one in it, and of any further inside
-_PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save")  # what holds now and then
 _DEEPEST = 40  # calls inside each other
 _MOST_AGAIN, _MOST_AGAIN_PERHAPS = 8, 2  # calls of the same function inside each other, and if they may not be made
 _MOST_CALLS, _MOST_STEPS_OF_ONE = 24, 8_000
 _MOST_CALLS_IN_LOOP, _MOST_STEPS_IN_LOOP = 6, 600  # of one without events, in a loop with an unknown number of passes
 
 
-class _Frame(NamedTuple):
-    """A call, or a loop, that is being followed: how it was left before its end, and with which changes.
-
-    `doubts` has an entry for each condition under which it is left; `yielded` are the values that a generator yields.
-    """
-
-    left: list[tuple[Any, Changes]]
-    doubts: list[int]
-    yielded: list[Any]
-
-
-class Machine(Calls):
+class Machine(Loops):
     """Follow the statements of a program; see `run`."""
 
     ended_by = ""
-
-    @cached_property
-    def switches_exchange(self) -> bool:
-        return switches_exchange(self.program)
 
     def run(self) -> None:
         """Follow the boot file from its first line on, as far as the steps that are allowed lead."""
@@ -86,7 +55,7 @@ class Machine(Calls):
             value = ModuleValue(module, Scope(module))
             self.modules[module.name] = value
             value.scope.names.update({"__name__": module.name, "__file__": module.path})
-            self.functions.append(_Frame([], [], []))
+            self.functions.append(Frame([], [], []))
             self.waits.leaving.append([])
             try:
                 self.block(module.tree.body, value.scope)
@@ -122,13 +91,13 @@ class Machine(Calls):
             return self.value(function.node.body, scope)
         self.trace.entered.add(function.node)
         self.stack.append(function.node)
-        frame = _Frame([], [], [])
+        frame = Frame([], [], [])
         self.functions.append(frame)
         self.waits.leaving.append([])
         without = has_no_gradients(function.node)
         self.without_gradients += without
         try:
-            signal = self._unless_left(frame, partial(self.block, function.node.body, scope))
+            signal = self.unless_left(frame, partial(self.block, function.node.body, scope))
         except RecursionError:
             self.trace.skipped.add(function.node)
             return UNKNOWN
@@ -144,15 +113,6 @@ class Machine(Calls):
                 self.eventful.add(function.node)
         return self._returned(signal, frame, function.node)
 
-    def _unless_left(self, frame: _Frame, run: Callable[[], Any]) -> Any:
-        """Follow statements; where they end in an error, but may have been left before, suppose that they were."""
-        try:
-            return run()
-        except (Raised, Ended):
-            if not frame.left:
-                raise
-            return LEFT
-
     def _is_costly(self, function: ast.AST) -> bool:
         """Return whether a function was followed so often, and for so long, that it is not followed again."""
         calls, steps = self.costs.get(function, (0, 0))
@@ -163,7 +123,7 @@ class Machine(Calls):
             self.trace.skipped.add(function)
         return is_costly
 
-    def _returned(self, signal: Any, frame: _Frame, function: ast.AST) -> Any:
+    def _returned(self, signal: Any, frame: Frame, function: ast.AST) -> Any:
         ends = [(one.value, changes) for one, changes in frame.left if isinstance(one, Return)]
         goes_on = signal is not LEFT
         values = [value for value, _ in ends]
@@ -196,240 +156,6 @@ class Machine(Calls):
             names[given.vararg.arg] = UNKNOWN if is_open else tuple(extra)
         if given.kwarg is not None:
             names[given.kwarg.arg] = Container(rest, is_open=is_open)
-
-    def either(self, *branches: Callable[[], Any], is_doubtful: bool = True, otherwise: Any = UNKNOWN) -> Any:
-        """Follow branches of which only one is executed; return how they are left, if all of them are.
-
-        Unless it `is_doubtful`, the first one is executed, as the body of a loop is. What differs after them is
-        `otherwise`.
-        """
-        self.doubts += is_doubtful
-        try:
-            return self._either(branches, otherwise)
-        finally:
-            self.doubts -= is_doubtful
-
-    def _either(self, branches: Sequence[Callable[[], Any]], otherwise: Any) -> Any:
-        live: list[Changes] = []
-        errors: list[Exception] = []
-        signals: list[Any] = []
-        for run in branches:
-            try:
-                signal, changes = self.memory.branch(run)
-            except (Raised, Ended) as error:
-                errors.append(error)
-                continue
-            if signal is None:
-                live.append(changes)
-            elif signal is not LEFT:
-                frame = self.functions[-1] if isinstance(signal, Return) else self.loops[-1]
-                frame.left.append((signal, changes))
-                signals.append(signal)
-            else:
-                signals.append(signal)
-        if live:
-            if any(isinstance(signal, Return) for signal in signals) and self.stack:
-                self.doubts += 1  # what follows in this function is executed only if it was not left
-                self.functions[-1].doubts.append(1)
-            if self.loops and any(signal in (BREAK, CONTINUE) for signal in signals):
-                self.doubts += 1  # and in this pass of a loop only if that goes on
-                self.loops[-1].doubts.append(1)
-            self.has_changed = self.memory.join(live, otherwise=otherwise)
-            return None
-        if not signals:
-            raise errors[0]
-        return LEFT
-
-    def _if(self, node: ast.If, scope: Scope) -> Any:
-        value = self.value(node.test, scope)
-        known = self.truth_of(value)
-        if known is not None:
-            return self.block(node.body if known else node.orelse, scope)
-        branches = partial(self.block, node.body, scope), partial(self.block, node.orelse, scope)
-        is_rehearsed = self.rehearsal is not None and self.unknown_loops == self.rehearsal.depth
-        if is_rehearsed and (likely := self._likely(node, scope)) is not None:
-            return branches[0]() if likely else branches[1]()
-        if isinstance(value, Own) and not value.is_common:
-            return self._decide(node.test, value, scope.module, *branches)
-        is_doubtful = not self._is_periodic(node.test, scope)
-        if self.rehearsal is None:
-            return self.either(*branches, is_doubtful=is_doubtful)
-        with self.rehearsal.unclear():
-            return self.either(*branches, is_doubtful=is_doubtful)
-
-    def _is_periodic(self, test: ast.expr, scope: Scope) -> bool:
-        """Return whether a condition seems to hold now and then, as far as it is not known."""
-        if isinstance(test, ast.BoolOp):
-            return all(is_periodic(one) for one in test.values if self.truth(one, scope) is None)
-        return is_periodic(test)
-
-    def _likely(self, node: ast.If, scope: Scope) -> bool | None:
-        """Return whether a condition that is not known holds in most passes of a loop; None if that is unclear."""
-        if isinstance(node.body[-1], (ast.Continue, ast.Break, ast.Return, ast.Raise)):
-            return False
-        if isinstance(node.test, ast.BoolOp):
-            known = [self.truth(one, scope) for one in node.test.values]
-            if isinstance(node.test.op, ast.Or) and False in known:
-                return False
-            if isinstance(node.test.op, ast.And) and True in known:
-                return True
-        is_last = isinstance(node.test, ast.Compare) and "len(" in ast.unparse(node.test)
-        return False if is_last else None
-
-    def _decide(self, test: ast.expr, own: Own, module: Module, *branches: Callable[[], Any]) -> Any:
-        """Follow the branches of a condition that each process decides by what only it knows."""
-        waits = self.waits
-        found: list[tuple[list[str], Any]] = []
-
-        def noted(run: Callable[[], Any]) -> Any:
-            start = len(waits.names)
-            signal = run()
-            found.append((list(waits.since(start)), signal))
-            return signal
-
-        result = self.either(*(partial(noted, run) for run in branches), otherwise=Own(is_judged=own.is_judged))
-        if len(found) == len(branches):
-            (names, signal), (others, other) = found
-            apart = (Counter(names) - Counter(others)) + (Counter(others) - Counter(names))
-            waits.decide(test, module, "only", (name for name in apart if name != "save"))
-            if own.is_judged and "save" in apart:
-                waits.decide(test, module, "save", ["save"])
-            for one in (signal, other):
-                if one is BREAK and waits.loops and not _asks_for_none(test):
-                    waits.leaving[-1].append((test, module, "leave", waits.loops[-1]))
-                elif one is CONTINUE or isinstance(one, Return):
-                    waits.leaving[-1].append((test, module, "skip", len(waits.names)))
-        return result
-
-    def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> Any:
-        held = self.value(node.iter, scope)
-        items = self.items(held)
-        if items is None or len(items) > _LONGEST_LOOP:
-            item = item_of(self._gone_through(held))
-            if items is not None or type(held) is range:
-                self._rehearse(node, scope, lambda number: (items or held)[number])
-            else:
-                self._rehearse(node, scope, lambda number: item_of_pass(node, item, number))
-            return self._loop_of_unknown(node, scope, lambda: self.assign(node.target, item, scope))
-        with self._loop():
-            before, started = self.steps, self.started
-            for count, item in enumerate(items):
-                is_long = count >= _FIRST_PASSES and self.steps - before > count * _MOST_STEPS_OF_PASS
-                if is_long and self.started == started:
-                    return self._loop_of_unknown(node, scope, lambda: self.assign(node.target, UNKNOWN, scope))
-                self.assign(node.target, item, scope)
-                signal = self._pass(node.body, scope)
-                if signal is not None:
-                    return None if signal is BREAK else signal
-        return self.block(node.orelse, scope)
-
-    def _gone_through(self, held: Any) -> Any:
-        """Return what a loop goes through where an object of the program says so."""
-        begins = held.kind.find("__iter__") if isinstance(held, Record) and isinstance(held.kind, ClassValue) else None
-        if self.process is None or not isinstance(begins, FunctionValue):
-            return held
-        found = self.invoke(begins, [held], {}, is_open=False)
-        if found is held and isinstance(held.kind.find("__next__"), FunctionValue):
-            return self.invoke(held.kind.find("__next__"), [held], {}, is_open=False)
-        return found
-
-    @contextmanager
-    def _loop(self) -> Iterator[None]:
-        """Follow a loop: until its end, what was seen in it may be otherwise in another pass."""
-        self.unfinished.append(self.trace.size)
-        self.waits.loops.append(len(self.waits.names))
-        try:
-            yield
-        finally:
-            self.unfinished.pop()
-            self.waits.loops.pop()
-
-    def _pass(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
-        """Follow one pass of a loop; what leaves it in one branch only is joined with what does not."""
-        frame = _Frame([], [], [])
-        self.loops.append(frame)
-        self.waits.leaving.append([])
-        try:
-            signal = self._unless_left(frame, partial(self.block, body, scope))
-        finally:
-            self.loops.pop()
-            self.waits.leave(self.waits.leaving.pop())
-            self.doubts -= len(frame.doubts)
-        if frame.left:
-            self.memory.join([changes for _, changes in frame.left], with_current=signal is not LEFT)
-            if signal is LEFT:
-                return BREAK if all(one is BREAK for one, _ in frame.left) else None
-        return None if signal is CONTINUE else signal
-
-    def _rehearse(
-        self, loop: ast.For | ast.AsyncFor | ast.While, scope: Scope, item: Callable[[int], Any] | None
-    ) -> None:
-        """Follow the first passes of a loop that trains, to see which gradients are exchanged; take them back then."""
-        is_asked = self.process is not None and self.process.rank == 0 and self.rehearsal is None
-        if not is_asked or not self.switches_exchange or not is_training_loop(self.program, loop):
-            return
-        rehearsal = self.rehearsal = Rehearsal(self.unknown_loops)
-        end = self.steps + MOST_STEPS
-
-        def run() -> None:
-            for number in range(MOST_PASSES):
-                if item is not None and isinstance(loop, (ast.For, ast.AsyncFor)):
-                    self.assign(loop.target, item(number), scope)
-                elif isinstance(loop, ast.While) and self.truth(loop.test, scope) is False:
-                    return
-                signal = self._pass(loop.body, scope)
-                if signal is not None or self.steps > end or rehearsal.updates >= MOST_UPDATES:
-                    return
-
-        try:
-            with suppress(Raised, Ended, LookupError):
-                self.memory.branch(run)
-        finally:
-            self.rehearsal = None
-        lost = rehearsal.lost()
-        if lost is not None:
-            self.unaveraged.append(lost)
-
-    def _loop_of_unknown(
-        self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope, begin: Callable[[], None]
-    ) -> Any:
-        """Follow a loop with an unknown number of passes, until a pass changes nothing that the one before it had."""
-
-        def one_pass() -> Any:
-            begin()
-            signal = self._pass(node.body, scope)
-            return None if signal is BREAK else signal
-
-        passes = _MOST_PASSES[min(self.unknown_loops, len(_MOST_PASSES) - 1)]
-        self.unknown_loops += 1
-        try:
-            with self._loop():
-                for _ in range(passes):
-                    self.either(one_pass, lambda: None, is_doubtful=False)
-                    if not self.has_changed:
-                        break
-        finally:
-            self.unknown_loops -= 1
-        return self.block(node.orelse, scope) if node.orelse else None
-
-    def _while(self, node: ast.While, scope: Scope) -> Any:
-        with self._loop():
-            for _ in range(_LONGEST_LOOP):
-                value = self.value(node.test, scope)
-                known = self.truth_of(value)
-                if known is None or (known and isinstance(node.test, ast.Constant)):
-                    break
-                if not known:
-                    return self.block(node.orelse, scope)
-                signal = self._pass(node.body, scope)
-                if signal is not None:
-                    return None if signal is BREAK else signal
-        self._rehearse(node, scope, None)
-        start = len(self.waits.names)
-        signal = self._loop_of_unknown(node, scope, lambda: None)
-        if own_in(self.value(node.test, scope)) and not _asks_for_none(node.test):
-            self.waits.leave([(node.test, scope.module, "leave", start)])
-        return signal
 
     def _try(self, node: ast.Try, scope: Scope) -> Any:
         before = self.unknown_calls
@@ -524,17 +250,6 @@ class Machine(Calls):
             return self.truth(node.args[0], scope) is False
         return is_without_gradients(node)
 
-    def _match(self, node: ast.Match, scope: Scope) -> Any:
-        subject = plain(self.value(node.subject, scope))
-        unclear: list[Callable[[], Any]] = []
-        for case in node.cases:
-            known = _matches(case.pattern, subject) if case.guard is None else None
-            if known and not unclear:
-                return self.block(case.body, scope)
-            if known is not False:
-                unclear.append(partial(self.block, case.body, scope))
-        return self.either(*unclear, lambda: None) if unclear else None
-
     def _assign(self, node: ast.Assign, scope: Scope) -> None:
         value = self.value(node.value, scope)
         for target in node.targets:
@@ -620,14 +335,14 @@ class Machine(Calls):
         pass
 
     _statements: Mapping[type, Callable[[Any, Any, Scope], Any]] = {
-        ast.If: _if,
-        ast.For: _for,
-        ast.AsyncFor: _for,
-        ast.While: _while,
+        ast.If: Loops.follow_if,
+        ast.For: Loops.follow_for,
+        ast.AsyncFor: Loops.follow_for,
+        ast.While: Loops.follow_while,
         ast.Try: _try,
         ast.With: _with,
         ast.AsyncWith: _with,
-        ast.Match: _match,
+        ast.Match: Loops.follow_match,
         ast.Assign: _assign,
         ast.AnnAssign: _annotated,
         ast.AugAssign: _augmented,
@@ -672,29 +387,3 @@ def is_without_gradients(node: ast.expr) -> bool:
 def has_no_gradients(function: ast.AST) -> bool:
     """Return whether a function is decorated so."""
     return any(map(is_without_gradients, getattr(function, "decorator_list", ())))
-
-
-def _asks_for_none(test: ast.expr) -> bool:
-    """Return whether a condition is that a loader has no more: all of them have as many batches."""
-    return isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot))
-
-
-@lru_cache(maxsize=10_000)
-def is_periodic(test: ast.expr) -> bool:
-    """Return whether a condition seems to hold now and then."""
-    return _PERIOD.search(ast.unparse(test)) is not None
-
-
-def _matches(pattern: ast.pattern, subject: Any) -> bool | None:
-    """Return whether a value fits a pattern; None if that is not known."""
-    match pattern:
-        case ast.MatchAs(pattern=None):
-            return True
-        case ast.MatchValue(value=ast.Constant(value=value)):
-            return None if subject is UNKNOWN else bool(subject == value)
-        case ast.MatchSingleton(value=value):
-            return None if subject is UNKNOWN else subject is value
-        case ast.MatchOr(patterns=patterns):
-            found = [_matches(one, subject) for one in patterns]
-            return True if True in found else None if None in found else False
-    return None

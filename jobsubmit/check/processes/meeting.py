@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.calls import finder_of
 from jobsubmit.check.collectives.leaving import is_in_common_loop
+from jobsubmit.check.interpreter.branches import is_periodic
 from jobsubmit.check.interpreter.follow import Followed
-from jobsubmit.check.interpreter.machine import is_periodic
 from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.trace import Event
 from jobsubmit.check.processes.pairs import module_of, whole
