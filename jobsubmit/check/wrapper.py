@@ -117,6 +117,8 @@ def _result(code: Code, call: ast.Call, module: Module, depth: int) -> bool | No
     name = code.program.name_of(call.func, module)
     if is_ddp(name):
         return True
+    if isinstance(call.func, ast.Attribute) and code.program.property_of(call.func) is not None:
+        return None  # what the property returns is called
     if isinstance(call.func, ast.Attribute) and call.func.attr in SAME_MODEL:
         return is_wrapped(code, call.func.value, module, depth)
     found = code.program.definition(name) or code.program.called(call, module)

@@ -22,11 +22,18 @@ class Frame(NamedTuple):
     """A call, or a loop, that is being followed: how it was left before its end, and with which changes.
 
     `doubts` has an entry for each condition under which it is left; `yielded` are the values that a generator yields.
+    `owns` are the values of one process by which it is left.
     """
 
     left: list[tuple[Any, Changes]]
     doubts: list[int]
     yielded: list[Any]
+    owns: list[Own]
+
+    @property
+    def otherwise(self) -> Any:
+        """Return what differs between the ways in which it is left."""
+        return Own(is_judged=self.owns[0].is_judged) if self.owns else UNKNOWN
 
 
 class Branches(Calls):
@@ -133,6 +140,8 @@ class Branches(Calls):
             if own.is_judged and "save" in apart:
                 waits.decide(test, module, "save", ["save"])
             for one in (signal, other):
+                if one is not None and one is not LEFT:
+                    (self.functions if isinstance(one, Return) else self.loops)[-1].owns.append(own)
                 if one is BREAK and waits.loops and not asks_for_none(test):
                     waits.leaving[-1].append((test, module, "leave", waits.loops[-1]))
                 elif one is CONTINUE or isinstance(one, Return):

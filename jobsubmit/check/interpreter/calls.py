@@ -71,6 +71,8 @@ class Calls(Noting):
             self.path.pop()
         if self.process is None or is_followed(callee):
             return result
+        if self.rehearsal is not None and callee == External("len") and node.args and result is UNKNOWN:
+            return self.rehearsal.lengths.get(ast.unparse(node.args[0]), UNKNOWN)
         name = callee.name if isinstance(callee, External) else getattr(node.func, "attr", "?")
         if name == "state_dict" and isinstance(node.func, ast.Attribute) and not args and result is UNKNOWN:
             made = Record(STATE, is_open=True)

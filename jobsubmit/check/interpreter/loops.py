@@ -15,9 +15,12 @@ from jobsubmit.check.interpreter.rehearsal import (
     MOST_PASSES,
     MOST_STEPS,
     MOST_UPDATES,
+    PARTS,
     Rehearsal,
+    computes_gradients,
     is_training_loop,
     item_of_pass,
+    looped,
     switches_exchange,
 )
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, Raised
@@ -40,6 +43,8 @@ class Loops(Branches):
         items = self.items(held)
         if items is None or len(items) > _LONGEST_LOOP:
             item = item_of(self._gone_through(held))
+            if self.rehearsal is not None and items is None and computes_gradients(self.program, node):
+                return self._rehearse_parts(node, scope, item)
             if items is not None or type(held) is range:
                 self._rehearse(node, scope, lambda number: (items or held)[number])
             else:
@@ -80,7 +85,7 @@ class Loops(Branches):
 
     def _pass(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
         """Follow one pass of a loop; what leaves it in one branch only is joined with what does not."""
-        frame = Frame([], [], [])
+        frame = Frame([], [], [], [])
         self.loops.append(frame)
         self.waits.leaving.append([])
         try:
@@ -90,7 +95,8 @@ class Loops(Branches):
             self.waits.leave(self.waits.leaving.pop())
             self.doubts -= len(frame.doubts)
         if frame.left:
-            self.memory.join([changes for _, changes in frame.left], with_current=signal is not LEFT)
+            changes = [changes for _, changes in frame.left]
+            self.memory.join(changes, with_current=signal is not LEFT, otherwise=frame.otherwise)
             if signal is LEFT:
                 return BREAK if all(one is BREAK for one, _ in frame.left) else None
         return None if signal is CONTINUE else signal
@@ -123,6 +129,18 @@ class Loops(Branches):
         lost = rehearsal.lost()
         if lost is not None:
             self.unaveraged.append(lost)
+
+    def _rehearse_parts(self, loop: ast.For | ast.AsyncFor, scope: Scope, item: Any) -> Any:
+        """Follow a loop over the parts of one step, as if these were three."""
+        rehearsal = self.rehearsal
+        if rehearsal is not None:
+            rehearsal.lengths[looped(loop.iter)] = PARTS
+        for number in range(PARTS):
+            self.assign(loop.target, item_of_pass(loop, item, number), scope)
+            signal = self._pass(loop.body, scope)
+            if signal is not None:
+                return None if signal is BREAK else signal
+        return None
 
     def _loop_of_unknown(
         self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope, begin: Callable[[], None]

@@ -55,7 +55,7 @@ class Machine(Loops):
             value = ModuleValue(module, Scope(module))
             self.modules[module.name] = value
             value.scope.names.update({"__name__": module.name, "__file__": module.path})
-            self.functions.append(Frame([], [], []))
+            self.functions.append(Frame([], [], [], []))
             self.waits.leaving.append([])
             try:
                 self.block(module.tree.body, value.scope)
@@ -91,7 +91,7 @@ class Machine(Loops):
             return self.value(function.node.body, scope)
         self.trace.entered.add(function.node)
         self.stack.append(function.node)
-        frame = Frame([], [], [])
+        frame = Frame([], [], [], [])
         self.functions.append(frame)
         self.waits.leaving.append([])
         without = has_no_gradients(function.node)
@@ -130,14 +130,14 @@ class Machine(Loops):
         if goes_on:
             values.append(signal.value if isinstance(signal, Return) else None)
         if ends:
-            self.memory.join([changes for _, changes in ends], with_current=goes_on)
+            self.memory.join([changes for _, changes in ends], with_current=goes_on, otherwise=frame.otherwise)
         if not values:
             raise Ended
         if is_generating(function):
             made = Record(MANAGER, is_open=True)
             made.content["entered"] = self.either_value(frame.yielded) if frame.yielded else UNKNOWN
             return made
-        return self.either_value(values)
+        return self.either_value(values, frame.otherwise)
 
     def _bind(
         self, function: FunctionValue, scope: Scope, args: list[Any], keywords: dict[str, Any], *, is_open: bool

@@ -60,12 +60,12 @@ class Operators:
             return None if is_counted or isinstance(value.kind, External) else True
         return True if isinstance(value, OBJECTS) else bool(value)
 
-    def either_value(self, values: Iterable[Any]) -> Any:
-        """Return the value that is one of several: UNKNOWN unless they are the same."""
+    def either_value(self, values: Iterable[Any], otherwise: Any = UNKNOWN) -> Any:
+        """Return the value that is one of several: `otherwise` unless they are the same."""
         found = list(values)
         result = found[0]
         for other in found[1:]:
-            result = joined(result, other)
+            result = joined(result, other, otherwise)
         return result
 
     def items(self, value: Any) -> list[Any] | None:

@@ -215,4 +215,5 @@ def prepared(value: Any) -> Any:
 
 def is_wrapping(name: str) -> bool:
     """Return whether a call makes what averages gradients whenever they are computed."""
-    return name.rpartition(".")[2] in _WRAPS or name == "deepspeed.initialize"
+    is_of_library = name == "deepspeed.initialize" or name.endswith(("Fabric.setup", "Fabric.setup_module"))
+    return is_of_library or name.rpartition(".")[2] in _WRAPS

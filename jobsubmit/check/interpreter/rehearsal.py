@@ -14,6 +14,7 @@ from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 
+PARTS = 3  # of a step, where it is not known how many there are
 MOST_PASSES, MOST_STEPS, MOST_UPDATES = 40, 12_000, 3  # of a rehearsal: passes, steps of ours, steps of the optimizer
 _SWITCHES = ("no_sync", "no_backward_sync", "require_backward_grad_sync", "set_requires_gradient_sync")
 _STEPS = re.compile(r"(?:optim|\bopt\b|opt_|_opt\b|scaler|solver)[\w.\[\]()'\"]*\.step$", re.IGNORECASE)
@@ -43,6 +44,7 @@ class Rehearsal:
     depth: int  # loops around whose number of passes is not known
     happened: list[Gradients | Update] = field(default_factory=list)
     is_switched: bool | None = True
+    lengths: dict[str, int] = field(default_factory=dict)  # of what loops go through, by its words
     without: list[bool | None] = field(default_factory=list)  # for each block: whether it switches the exchange off
 
     @property
@@ -124,6 +126,20 @@ def is_training_loop(program: Program, loop: ast.For | ast.AsyncFor | ast.While)
     return _trains(program, loop.body, 0) and not any(
         _trains(program, one.body, 0) for one in _loops_in(program, loop.body, 0)
     )
+
+
+def computes_gradients(program: Program, loop: ast.For | ast.AsyncFor) -> bool:
+    found: set[str] = set()
+    for statement in loop.body:
+        _look_for(program, statement, 0, found, set())
+    return found == {"backward"}
+
+
+def looped(iterated: ast.expr) -> str:
+    """Return the words of what a loop goes through, without `enumerate` and its like around."""
+    while isinstance(iterated, ast.Call) and iterated.args:
+        iterated = iterated.args[0]
+    return ast.unparse(iterated)
 
 
 def _trains(program: Program, body: Sequence[ast.stmt], depth: int) -> bool:

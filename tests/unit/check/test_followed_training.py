@@ -605,3 +605,51 @@ def test_a_package_whose_name_begins_with_torch(tmp_path: Path) -> None:
     assert "packages" in found(tmp_path, "import torch, timm\nimport torch_fidelity\n", **fields)
     with_files(tmp_path, {"requirements.txt": "torch\ntimm\ntorch-fidelity\n"})
     assert "packages" not in found(tmp_path, "import torch, timm\nimport torch_fidelity\n", **fields)
+
+
+STOPPER = """class Stopper:
+    def __init__(self):
+        self.best, self.waited = 1e9, 0
+
+    def is_better(self, value):
+        if value < self.best:
+            self.best, self.waited = value, 0
+            return True
+        self.waited += 1
+        return False
+
+"""
+
+
+def test_an_object_that_counts_by_its_own_data(tmp_path: Path) -> None:
+    end = "stopper = Stopper() if epoch == 0 else stopper\nstopper.is_better({})\nif stopper.waited > 3:\n    break"
+    own, common = (STOPPER + program(end=end.format(score)) for score in ("judged.average", "mean_of(judged.average)"))
+    assert "left-by-one" in found(tmp_path, own, **GPUS)
+    assert "left-by-one" not in found(tmp_path, common, **GPUS)
+
+
+@pytest.mark.parametrize(("test", "is_wrong"), [("i > 0", True), ("i < len(parts) - 1", False)])
+def test_parts_of_a_step_whose_number_is_not_known(test: str, is_wrong: bool, tmp_path: Path) -> None:
+    step = f"""parts = x.split(2)
+for i, part in enumerate(parts):
+    with model.no_sync() if {test} else open(os.devnull):
+        model(part).mean().backward()
+optimizer.step()"""
+    assert ("never-synchronized" in found(tmp_path, program(step), **GPUS)) is is_wrong
+
+
+def test_a_property_that_returns_the_wrapper_is_called(tmp_path: Path) -> None:
+    text = f"""{IMPORTED}
+class Trainer:
+    def __init__(self, net):
+        self.wrapped = DDP(net)
+    @property
+    def model(self):
+        return self.wrapped
+    def step(self, x):
+        out = self.model(x)
+        return out.flatten()
+dist.init_process_group("nccl")
+Trainer(nn.Linear(4, 4).cuda()).step(torch.ones(4).cuda())
+"""
+    assert "wrapped-attribute" not in found(tmp_path, text, **GPUS)
