@@ -58,7 +58,13 @@ from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, operated, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.start.devices import check_devices
-from jobsubmit.check.start.environment import JOB_OF_SLURM, LAUNCHER_VARIABLES, OF_SCHEDULERS, check_environment
+from jobsubmit.check.start.environment import (
+    JOB_OF_SLURM,
+    LAUNCHER_VARIABLES,
+    OF_MPI,
+    OF_SCHEDULERS,
+    check_environment,
+)
 from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
 from jobsubmit.check.start.launcher import check_launcher, check_module, check_script, variables_of
 from jobsubmit.check.start.no_gpus import check_gpu_request
@@ -106,6 +112,7 @@ _COMMENT = re.compile(r"\s*#")
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_STARTS_MPI = ("mpirun", "srun")
 # `pip install -e .` in the setup, or a line `-e .` of the requirements.
 _INSTALLS_CODE = re.compile(
     r"""(?:\bpip3?\s+install\b[^\n;&|]*\s|^(?:-e\s+)?)["']?\./?(?:\[[\w, -]*\])?["']?(?=[\s;&|]|$)""", re.M
@@ -151,7 +158,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
     @cache
     def code() -> Code:
-        facts = _facts(plan, words, _options_of_node(launch))
+        facts = _facts(plan, words, launch)
         return look_at(program, facts, words)
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
@@ -343,7 +350,7 @@ def _options_of_node(launch: Launch) -> frozenset[str]:
     return frozenset(word.partition("=")[0] if word.startswith("-") else before for before, word in given)
 
 
-def _facts(plan: LaunchPlan, words: tuple[Word, ...], options_of_node: frozenset[str]) -> Facts:
+def _facts(plan: LaunchPlan, words: tuple[Word, ...], launch: Launch) -> Facts:
     expansion = expand(plan, only=0)
     node = expansion.nodes[0]
     environment: dict[str, Any] = {
@@ -361,12 +368,14 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], options_of_node: frozenset
     environment |= {name: None for name in unset if name not in environment and name not in text}
     environment |= dict.fromkeys(JOB_OF_SLURM, UNKNOWN if is_slurm else None)
     environment |= {name: UNKNOWN for name in OF_SCHEDULERS if is_slurm and name not in unset}
+    environment |= dict.fromkeys(OF_MPI if launch.launcher in _STARTS_MPI else (), UNKNOWN)
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN
-    why_no_gpus = plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node)
     return Facts(
-        *(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank, options_of_node, why_no_gpus),
+        *(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank),
+        options_of_node=_options_of_node(launch),
+        why_no_gpus=plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node),
         torch_version=plan.torch_version,
     )
 

@@ -16,8 +16,8 @@ from jobsubmit.check.interpreter.memory import (
     FunctionValue,
     Record,
 )
-from jobsubmit.check.parsers.training_arguments import KNOWN_CLASSES
 from jobsubmit.check.program.operations import UNKNOWN, lifted
+from jobsubmit.check.program.training_arguments import KNOWN_CLASSES
 
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls

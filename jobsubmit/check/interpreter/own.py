@@ -27,16 +27,8 @@ _COMBINES = re.compile(r"reduce|gather|sync|broadcast|all_|scatter|average|acros
 _FILLS_FIRST = frozenset(["all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all"])
 _KEEPS_FORM = frozenset(
     [
-        *(
-            "flatten",
-            "cat",
-            "_flatten_dense_tensors",
-            "_unflatten_dense_tensors",
-            "view",
-            "view_as",
-            "reshape",
-            "clone",
-        ),
+        *("flatten", "cat", "_flatten_dense_tensors", "_unflatten_dense_tensors"),
+        *("view", "view_as", "reshape", "clone"),
         *("to", "float", "half", "contiguous", "detach", "list", "tuple", "zip", "stack", "parameters_to_vector"),
         *("div", "div_", "mul", "mul_", "add_", "copy_", "values", "append", "split", "ravel", "concatenate"),
     ]

@@ -19,8 +19,8 @@ from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
-_PART_NUMBERS = ("rank", "shard_id", "shard_index", "shard", "index")
-_PART_COUNTS = ("num_replicas", "num_shards", "world_size", "num_parts", "num_partitions")
+_PART_NUMBERS = ("rank", "process_rank", "shard_id", "shard_index", "shard", "index")
+_PART_COUNTS = ("num_replicas", "num_processes", "num_shards", "world_size", "num_parts", "num_partitions")
 _NUMBER = re.compile(r"(?:process_|shard_|global_|dp_|data_)?rank|shard(?:_id|_index)|process_(?:index|id)")
 _ASKS_FOR_RANK = re.compile(r"get_rank|get_world_size|[\"']RANK|process_index")
 _COUNT = re.compile(r"num_(?:processes|replicas|shards|ranks)|(?:dp_|data_)?world_size|(?:shard|process)_count")
@@ -44,7 +44,7 @@ _GROUPS = frozenset(
         *("initialize_model_parallel", "model_parallel_size", "tensor_parallel_size"),
     ]
 )
-_OF_DATA = re.compile(r"data|iter|load|shard|split|sample|example|file")
+_OF_DATA = re.compile(r"data|iter|load|shard|split|sample|example|file", re.IGNORECASE)
 _COUNTS_NODE = re.compile(r"gpus?(?:_per_node)?\b|_per_node\b|local_(?:world_)?size|nproc|device_count")
 _DIVIDES_SHARDS = re.compile(r"^(?:split_by_node|ResampledShards\w*|nodesplitter|SharedShardList)$")
 _PRINTS = re.compile(r"print$|\blog|\.(?:info|debug|warning)$")

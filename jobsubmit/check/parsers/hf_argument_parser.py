@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
-from jobsubmit.check.parsers.training_arguments import KNOWN_CLASSES
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.namespaces import Namespaces
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
+from jobsubmit.check.program.training_arguments import KNOWN_CLASSES
 from jobsubmit.check.program.values import Values
 
 PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "PreTrainedArgumentParser")

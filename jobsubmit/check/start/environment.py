@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code
+from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
@@ -16,9 +17,10 @@ from jobsubmit.common.finding import Finding
 # What launchers set and mode spawn does not (torch.distributed.run's environment).
 LAUNCHER_VARIABLES = tuple(contract.UNSET_BY_SCRIPT)
 # What srun and mpirun set for each of their tasks.
+OF_MPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE")
 OF_SCHEDULERS = (
     *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_NODELIST"),
-    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE"),
+    *OF_MPI,
 )
 JOB_OF_SLURM = ("SLURM_JOB_ID", "SLURM_JOBID")
 _RANKS_OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
@@ -32,6 +34,8 @@ WITH_TORCHRUN = (
 )
 _INIT_METHOD, _RANK = 1, 4  # the places of arguments of init_process_group
 _LOCALID = "SLURM_LOCALID"
+_FROM_MPI = re.compile(r"\bMPI\.COMM_WORLD\b")
+_WRITTEN_RANKS = ("os.environ['RANK']", "os.environ['WORLD_SIZE']")
 _JOINS = re.compile(r"init_process_group|set_device|cuda|return .*rank", re.IGNORECASE)
 
 
@@ -41,6 +45,7 @@ def check_environment(code: Code) -> Iterator[Finding]:
     reads = [(module.where(node), name) for module, node, name in _sure_reads(code, written)]
     yield from _reads_a_schedulers_words(code, reads)
     yield from _knows_other_ranks(code)
+    yield from _asks_mpi(code)
     if not code.facts.has_launcher:
         yield from _reads_a_launchers_words(code, reads, written)
 
@@ -48,7 +53,7 @@ def check_environment(code: Code) -> Iterator[Finding]:
 def _knows_other_ranks(code: Code) -> Iterator[Finding]:
     """Yield a warning where a rank is looked up under the names of MPI only: the default would be the rank of all."""
     own = [name for name in _RANKS_OF_MPI if name in code.texts]
-    if not code.facts.has_launcher or not own or "RANK" in code.texts or code.has_framework:
+    if _is_started_by_mpi(code) or not own or "RANK" in code.texts or code.has_framework:
         return
     for module, call in code.calls(INIT):
         rank = argument(call, "rank", _RANK)
@@ -61,6 +66,33 @@ def _knows_other_ranks(code: Code) -> Iterator[Finding]:
                 "look for RANK as well, or leave rank and world_size out of init_process_group()",
             )
             return
+
+
+def _asks_mpi(code: Code) -> Iterator[Finding]:
+    """Yield an error where the rank is MPI's, but no mpirun starts the processes: each is rank 0 of a world of 1."""
+    if _is_started_by_mpi(code) or code.world_size == 1:
+        return
+    given = [
+        (module, rank)
+        for module, call in code.calls(INIT, least=Reach.SURELY)
+        if (rank := argument(call, "rank", _RANK)) is not None
+    ]
+    written = [
+        (module, node.value)
+        for module, node in code.program.of(ast.Assign)
+        if any(ast.unparse(target) in _WRITTEN_RANKS for target in node.targets) and code.reached.is_sure(node, module)
+    ]
+    for module, rank in (*given, *written):
+        if _FROM_MPI.search(words_of(code, rank, module)) and not _is_guarded(rank, module):
+            text = f"{ast.unparse(rank)} is the rank of MPI, but no mpirun starts the processes: each would train alone"
+            hint = "take the rank from RANK, which the launcher sets, or start the job with mpirun in `command`"
+            yield Finding("error", "same-ranks", module.where(rank), text, hint)
+            return
+
+
+def _is_started_by_mpi(code: Code) -> bool:
+    """Return whether the processes may know each other through MPI: no launcher of torch starts them."""
+    return not code.facts.has_launcher or any(code.facts.environment.get(name, UNKNOWN) is not None for name in OF_MPI)
 
 
 def _sure_reads(code: Code, written: set[str]) -> list[tuple[Module, ast.expr, str]]:

@@ -653,3 +653,41 @@ dist.init_process_group("nccl")
 Trainer(nn.Linear(4, 4).cuda()).step(torch.ones(4).cuda())
 """
     assert "wrapped-attribute" not in found(tmp_path, text, **GPUS)
+
+
+BY_MPI = f"""{IMPORTED}
+from mpi4py import MPI
+
+def begin():
+    if dist.is_initialized():
+        return
+    comm = MPI.COMM_WORLD
+    {{begun}}
+
+begin()
+"""
+GIVEN = "dist.init_process_group('nccl', init_method='tcp://host:1', rank=comm.rank, world_size=comm.size)"
+WRITTEN = "os.environ['RANK'] = str(comm.Get_rank()); dist.init_process_group('nccl')"
+READ = "dist.init_process_group('nccl', rank=int(os.environ['OMPI_COMM_WORLD_RANK']), world_size=4)"
+
+
+@pytest.mark.parametrize(("begun", "check"), [(GIVEN, "same-ranks"), (WRITTEN, "same-ranks"), (READ, "rank-env")])
+def test_ranks_of_mpi_need_mpirun(begun: str, check: str, tmp_path: Path) -> None:
+    text = BY_MPI.format(begun=begun)
+    command = ["mpirun", "-np", "4", "-H", "a:2,b:2", "python", "train.py"]
+    assert check in found(tmp_path, text, resources=TWO, **GPUS)
+    assert not {"same-ranks", "rank-env"} & found(tmp_path, text, command=command, resources=TWO, **GPUS)
+
+
+@pytest.mark.parametrize(("numbers", "is_wrong"), [("local_rank, local_world_size", True), ("rank, world_size", False)])
+def test_a_loader_that_gets_the_numbers_of_its_node(numbers: str, is_wrong: bool, tmp_path: Path) -> None:
+    text = f"""{IMPORTED}
+class DistributedDataLoader:
+    def __init__(self, pattern, process_rank, num_processes):
+        self.pattern, self.process_rank, self.num_processes = pattern, process_rank, num_processes
+rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+world_size, local_world_size = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+dist.init_process_group("nccl")
+loader = DistributedDataLoader("/in/*.bin", {numbers})
+"""
+    assert ("part-of-node" in found(tmp_path, text, resources=TWO, **GPUS)) is is_wrong
