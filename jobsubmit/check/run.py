@@ -112,7 +112,8 @@ _COMMENT = re.compile(r"\s*#")
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
-_STARTS_MPI = ("mpirun", "srun")
+# What srun says to each of its tasks: its rank, its rank on its node, and how many there are.
+_OF_SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 # `pip install -e .` in the setup, or a line `-e .` of the requirements.
 _INSTALLS_CODE = re.compile(
     r"""(?:\bpip3?\s+install\b[^\n;&|]*\s|^(?:-e\s+)?)["']?\./?(?:\[[\w, -]*\])?["']?(?=[\s;&|]|$)""", re.M
@@ -158,7 +159,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
     @cache
     def code() -> Code:
-        facts = _facts(plan, words, launch)
+        facts = _facts(plan, words, launch, text_of_command(job.command or (), read))
         return look_at(program, facts, words)
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
@@ -350,7 +351,7 @@ def _options_of_node(launch: Launch) -> frozenset[str]:
     return frozenset(word.partition("=")[0] if word.startswith("-") else before for before, word in given)
 
 
-def _facts(plan: LaunchPlan, words: tuple[Word, ...], launch: Launch) -> Facts:
+def _facts(plan: LaunchPlan, words: tuple[Word, ...], launch: Launch, command: str) -> Facts:
     expansion = expand(plan, only=0)
     node = expansion.nodes[0]
     environment: dict[str, Any] = {
@@ -368,7 +369,7 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], launch: Launch) -> Facts:
     environment |= {name: None for name in unset if name not in environment and name not in text}
     environment |= dict.fromkeys(JOB_OF_SLURM, UNKNOWN if is_slurm else None)
     environment |= {name: UNKNOWN for name in OF_SCHEDULERS if is_slurm and name not in unset}
-    environment |= dict.fromkeys(OF_MPI if launch.launcher in _STARTS_MPI else (), UNKNOWN)
+    environment |= _of_tasks(plan, launch, f"{command} {plan.setup or ''} {' '.join(dict(plan.env))}")
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN
@@ -378,6 +379,17 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], launch: Launch) -> Facts:
         why_no_gpus=plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node),
         torch_version=plan.torch_version,
     )
+
+
+def _of_tasks(plan: LaunchPlan, launch: Launch, text: str) -> dict[str, Any]:
+    """Return the variables of processes that srun or mpirun starts: a launcher's are not set, unless `text` does so."""
+    if launch.launcher not in ("srun", "mpirun"):
+        return {}
+    unset = {name: UNKNOWN if name in text else None for name in LAUNCHER_VARIABLES}
+    ranks = _ranks(plan)
+    numbers = (ranks[contract.RANK], ranks[contract.LOCAL_RANK], ranks.get(contract.WORLD_SIZE, UNKNOWN))
+    own = dict(zip(_OF_SRUN, map(_as_text, numbers), strict=True)) if launch.launcher == "srun" else {}
+    return {**unset, **dict.fromkeys(OF_MPI, UNKNOWN), **own}
 
 
 def _ranks(plan: LaunchPlan) -> dict[str, Any]:
@@ -397,4 +409,6 @@ def _numbers(count: int) -> Any:
 
 
 def _as_text(numbers: Any) -> Any:
-    return Several(tuple(map(str, numbers.values))) if isinstance(numbers, Several) else str(numbers)
+    if isinstance(numbers, Several):
+        return Several(tuple(map(str, numbers.values)))
+    return numbers if numbers is UNKNOWN else str(numbers)

@@ -91,7 +91,8 @@ class Branches(Calls):
         if known is not None:
             return self.block(node.body if known else node.orelse, scope)
         branches = partial(self.block, node.body, scope), partial(self.block, node.orelse, scope)
-        is_rehearsed = self.rehearsal is not None and self.unknown_loops == self.rehearsal.depth
+        at = self.rehearsal
+        is_rehearsed = at is not None and self.unknown_loops == at.depth and not at.parts
         if is_rehearsed and (likely := self._likely(node, scope)) is not None:
             return branches[0]() if likely else branches[1]()
         if isinstance(value, Own) and not value.is_common:

@@ -44,7 +44,7 @@ class Loops(Branches):
         if items is None or len(items) > _LONGEST_LOOP:
             item = item_of(self._gone_through(held))
             if self.rehearsal is not None and items is None and computes_gradients(self.program, node):
-                return self._rehearse_parts(node, scope, item)
+                return self._rehearse_parts(self.rehearsal, node, scope, item)
             if items is not None or type(held) is range:
                 self._rehearse(node, scope, lambda number: (items or held)[number])
             else:
@@ -130,16 +130,18 @@ class Loops(Branches):
         if lost is not None:
             self.unaveraged.append(lost)
 
-    def _rehearse_parts(self, loop: ast.For | ast.AsyncFor, scope: Scope, item: Any) -> Any:
+    def _rehearse_parts(self, rehearsal: Rehearsal, loop: ast.For | ast.AsyncFor, scope: Scope, item: Any) -> Any:
         """Follow a loop over the parts of one step, as if these were three."""
-        rehearsal = self.rehearsal
-        if rehearsal is not None:
-            rehearsal.lengths[looped(loop.iter)] = PARTS
-        for number in range(PARTS):
-            self.assign(loop.target, item_of_pass(loop, item, number), scope)
-            signal = self._pass(loop.body, scope)
-            if signal is not None:
-                return None if signal is BREAK else signal
+        rehearsal.lengths[looped(loop.iter)] = PARTS
+        rehearsal.parts += 1
+        try:
+            for number in range(PARTS):
+                self.assign(loop.target, item_of_pass(loop, item, number), scope)
+                signal = self._pass(loop.body, scope)
+                if signal is not None:
+                    return None if signal is BREAK else signal
+        finally:
+            rehearsal.parts -= 1
         return None
 
     def _loop_of_unknown(

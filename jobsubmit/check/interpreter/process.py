@@ -8,7 +8,7 @@ from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.program.facts import Facts
-from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.operations import UNKNOWN, Several
 
 OF_TORCH_DISTRIBUTED = frozenset(
     [
@@ -79,7 +79,9 @@ class Process:
             **dict.fromkeys(("SLURM_NTASKS", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(facts.nodes)),
         }
         known = {name for name in values if facts.environment.get(name, None) is UNKNOWN}
-        return {name: value for name, value in values.items() if name in known}
+        own = {"SLURM_PROCID": self.rank, "SLURM_LOCALID": self.local_rank}  # where srun starts each process
+        tasks = {name: str(own[name]) for name in own if isinstance(facts.environment.get(name), Several)}
+        return {name: value for name, value in values.items() if name in known} | tasks
 
     def _words(self, facts: Facts) -> list[str]:
         """Return the arguments of this node: in mode spawn `--rank` is its number, and so is what a command gives."""

@@ -42,6 +42,7 @@ class Rehearsal:
     """What happens in the passes so far; `is_switched` is what the program has set, `without` are blocks around."""
 
     depth: int  # loops around whose number of passes is not known
+    parts: int = 0  # loops around over the parts of a step
     happened: list[Gradients | Update] = field(default_factory=list)
     is_switched: bool | None = True
     lengths: dict[str, int] = field(default_factory=dict)  # of what loops go through, by its words

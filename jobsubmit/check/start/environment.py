@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -35,6 +36,7 @@ WITH_TORCHRUN = (
 _INIT_METHOD, _RANK = 1, 4  # the places of arguments of init_process_group
 _LOCALID = "SLURM_LOCALID"
 _FROM_MPI = re.compile(r"\bMPI\.COMM_WORLD\b")
+_SETS_RANKS = ("submitit", "idr_torch")
 _WRITTEN_RANKS = ("os.environ['RANK']", "os.environ['WORLD_SIZE']")
 _JOINS = re.compile(r"init_process_group|set_device|cuda|return .*rank", re.IGNORECASE)
 
@@ -48,6 +50,8 @@ def check_environment(code: Code) -> Iterator[Finding]:
     yield from _asks_mpi(code)
     if not code.facts.has_launcher:
         yield from _reads_a_launchers_words(code, reads, written)
+    elif code.facts.environment.get("RANK", UNKNOWN) is None:
+        yield from itertools.islice(_reads_what_no_task_has(code, reads, written), 1)
 
 
 def _knows_other_ranks(code: Code) -> Iterator[Finding]:
@@ -125,6 +129,22 @@ def _reads_a_launchers_words(code: Code, reads: Sequence[tuple[str, str]], writt
         is_open = _is_guarded(call, module) or hides_arguments(call) or code.has_framework
         if is_from_environment and "RANK" not in written and not is_open:
             yield _unset(code, module.where(call), "RANK")
+
+
+def _reads_what_no_task_has(code: Code, reads: Sequence[tuple[str, str]], written: set[str]) -> Iterator[Finding]:
+    """Yield an error for a launcher's variable that is read, or taken by torch, in a task of srun or mpirun."""
+    if code.has_framework or code.program.imports(*_SETS_RANKS):
+        return
+    hint = "let torchrun start the program (mode: torchrun), or take the rank from what srun or mpirun sets"
+    for where, name in reads:
+        if name in LAUNCHER_VARIABLES and code.facts.environment.get(name, UNKNOWN) is None:
+            said = f"{name} is read from the environment, but neither srun nor mpirun sets it"
+            yield Finding("error", "rank-env", where, said, hint)
+    for module, call in code.calls(INIT, least=Reach.SURELY):
+        is_given = argument(call, "rank", _RANK) is not None or _is_guarded(call, module) or hides_arguments(call)
+        if uses_environment(code, module, call) and not is_given and "RANK" not in written:
+            said = "init_process_group() needs RANK, and neither srun nor mpirun sets it"
+            yield Finding("error", "rank-env", module.where(call), said, hint)
 
 
 def _reads_a_schedulers_words(code: Code, reads: Sequence[tuple[str, str]]) -> Iterator[Finding]:

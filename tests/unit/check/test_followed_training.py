@@ -691,3 +691,48 @@ dist.init_process_group("nccl")
 loader = DistributedDataLoader("/in/*.bin", {numbers})
 """
     assert ("part-of-node" in found(tmp_path, text, resources=TWO, **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("test", "is_wrong"), [("last or alone", False), ("alone", True)])
+def test_the_last_part_of_a_step_is_not_known(test: str, is_wrong: bool, tmp_path: Path) -> None:
+    step = f"""alone = dist.get_world_size() == 1
+for start in range(0, x.shape[0], 8):
+    last = start + 8 >= x.shape[0]
+    if {test}:
+        model(x[start:start + 8]).mean().backward()
+    else:
+        with model.no_sync():
+            model(x[start:start + 8]).mean().backward()
+optimizer.step()"""
+    assert ("never-synchronized" in found(tmp_path, program(step), **GPUS)) is is_wrong
+
+
+BY_TASKS = f"""{IMPORTED}
+rank = int(os.environ["{{rank}}"])
+torch.cuda.set_device(int(os.environ["{{local}}"]))
+dist.init_process_group("nccl"{{given}})
+if {{waits}}:
+    dist.barrier()
+dist.destroy_process_group()
+"""
+OF_TORCHRUN = {"rank": "RANK", "local": "LOCAL_RANK", "given": "", "waits": "True"}
+OF_SRUN = {**OF_TORCHRUN, "rank": "SLURM_PROCID", "local": "SLURM_LOCALID"}
+GIVEN_BY_SRUN = {**OF_SRUN, "given": ", rank=rank, world_size=int(os.environ['SLURM_NTASKS'])"}
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+@pytest.mark.parametrize("names", [OF_TORCHRUN, {**OF_SRUN, "rank": "NODE_RANK", "local": "NODE_RANK"}])
+def test_a_scheduler_sets_no_variables_of_torchrun(launcher: str, names: dict[str, str], tmp_path: Path) -> None:
+    fields = {"resources": {"nodes": 1, "nproc_per_node": 2}, **GPUS}
+    text = BY_TASKS.format(**names)
+    assert "rank-env" in found(tmp_path, text, command=[launcher, "-n", "2", "python", "train.py"], **fields)
+    inside = [launcher, "-n", "1", "torchrun", "--nproc_per_node", "2", "train.py"]
+    assert "rank-env" not in found(tmp_path, text, command=inside, **fields)
+
+
+@pytest.mark.parametrize(("waits", "hangs"), [("True", False), ("rank == 0", True)])
+def test_each_task_of_srun_is_a_process(waits: str, hangs: bool, tmp_path: Path) -> None:
+    fields = {"resources": {"nodes": 1, "nproc_per_node": 2}, **GPUS}
+    text = BY_TASKS.format(**{**GIVEN_BY_SRUN, "waits": waits})
+    shown = found(tmp_path, text, command=["srun", "-n", "2", "python", "train.py"], **fields)
+    assert shown == ({"rank-0-collective"} if hangs else set())
