@@ -28,7 +28,7 @@ _NO_MESSAGE = re.compile(
 # Commands, markup, the beginning of a name.
 _NO_MESSAGE_EITHER = re.compile(r"<|jobsubmit (?:report )?\{|stacks of ?$")
 # Torch's texts, a table of options, names.
-_NO_MESSAGES_IN = ("agent/rank_reporter.py", "agent/sigv4.py", "check/parsers/training_arguments.py", "__init__.py")
+_NO_MESSAGES_IN = ("agent/rank_reporter.py", "agent/sigv4.py", "check/program/training_arguments.py", "__init__.py")
 _PAGE_TEXT = re.compile(r"""(?:'([^'\n]+)'|"([^"\n]+)") \| t\b""")
 _QUOTED = re.compile(r"`[^`]*`")
 # Shown in English only: help, examples, and descriptions of fields, which the reference pages hold too.
