@@ -112,7 +112,7 @@ _COMMENT = re.compile(r"\s*#")
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
-# What srun says to each of its tasks: its rank, its rank on its node, and how many there are.
+# What srun sets for each of its tasks: its rank, its rank on its node, and the number of tasks.
 _OF_SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 # `pip install -e .` in the setup, or a line `-e .` of the requirements.
 _INSTALLS_CODE = re.compile(
