@@ -63,6 +63,7 @@ from jobsubmit.check.start.environment import (
     LAUNCHER_VARIABLES,
     OF_MPI,
     OF_SCHEDULERS,
+    OF_TASK,
     check_environment,
 )
 from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
@@ -112,8 +113,6 @@ _COMMENT = re.compile(r"\s*#")
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
-# What srun sets for each of its tasks: its rank, its rank on its node, and the number of tasks.
-_OF_SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 # `pip install -e .` in the setup, or a line `-e .` of the requirements.
 _INSTALLS_CODE = re.compile(
     r"""(?:\bpip3?\s+install\b[^\n;&|]*\s|^(?:-e\s+)?)["']?\./?(?:\[[\w, -]*\])?["']?(?=[\s;&|]|$)""", re.M
@@ -388,7 +387,7 @@ def _of_tasks(plan: LaunchPlan, launch: Launch, text: str) -> dict[str, Any]:
     unset = {name: UNKNOWN if name in text else None for name in LAUNCHER_VARIABLES}
     ranks = _ranks(plan)
     numbers = (ranks[contract.RANK], ranks[contract.LOCAL_RANK], ranks.get(contract.WORLD_SIZE, UNKNOWN))
-    own = dict(zip(_OF_SRUN, map(_as_text, numbers), strict=True)) if launch.launcher == "srun" else {}
+    own = dict(zip(OF_TASK, map(_as_text, numbers), strict=True)) if launch.launcher == "srun" else {}
     return {**unset, **dict.fromkeys(OF_MPI, UNKNOWN), **own}
 
 

@@ -27,7 +27,8 @@ JOB_OF_SLURM = ("SLURM_JOB_ID", "SLURM_JOBID")
 _RANKS_OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 _RANKS_OF_SCHEDULERS = ("SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", *_RANKS_OF_MPI)
 _GETS = ("os.environ.get", "os.getenv")
-_OF_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
+# What srun sets for each of its tasks: its rank, its rank on its node, and the number of tasks.
+OF_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 _SETTERS = ("setdefault", "update", "putenv")
 WITH_TORCHRUN = (
     "start it with torchrun: `jobsubmit run -- torchrun --nproc_per_node=N FILE`; or in the job file replace `command` "
@@ -155,7 +156,7 @@ def _reads_a_schedulers_words(code: Code, reads: Sequence[tuple[str, str]]) -> I
             hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which a launcher sets (mode: torchrun)"
             yield Finding("error", "rank-env", where, text, hint)
             return
-        is_per_node = name in _OF_TASK and code.facts.has_launcher and code.facts.nproc != 1
+        is_per_node = name in OF_TASK and code.facts.has_launcher and code.facts.nproc != 1
         if is_per_node and code.facts.environment.get(name, UNKNOWN) is UNKNOWN:
             text = f"{name} counts tasks of Slurm, one per node here: all processes of a node have the same"
             hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which the launcher sets"
@@ -178,7 +179,7 @@ def _falls_back(code: Code) -> Iterator[Finding]:
             if not _JOINS.search(ast.unparse(module.scope_of(node))):
                 continue  # it may be for something else, as to copy data once for each node
         value = code.facts.environment.get(name, UNKNOWN)
-        if name in _OF_TASK and value is UNKNOWN and (default is not None or _is_guarded(node, module)):
+        if name in OF_TASK and value is UNKNOWN and (default is not None or _is_guarded(node, module)):
             text = f"{name} counts tasks of Slurm, one per node here: all processes of a node have the same"
         elif value is None and default is not None and code.values.of(default, module) in (0, "0"):
             text = f"{name} is not set, because neither srun nor mpirun starts the processes: all of them use 0"
