@@ -202,9 +202,15 @@ class Operators:
 
 
 def _is_of_library(value: Any) -> bool:
-    """Return whether a value is what an object of a library has under a name: a method, or anything else."""
-    is_named = isinstance(value, Method) and isinstance(value.function, str) and isinstance(value.owner, Record)
-    return is_named and isinstance(value.owner.kind, External)
+    """Return whether a value is what an object of a library has under a name: a method, or anything else.
+
+    So it is for a mapping whose entries may be attributes, as far as no method of `dict` has the name.
+    """
+    if not isinstance(value, Method) or not isinstance(value.function, str):
+        return False
+    if isinstance(value.owner, Container):
+        return not hasattr(value.owner.content, value.function)
+    return isinstance(value.owner, Record) and isinstance(value.owner.kind, External)
 
 
 def _may_be_none(value: Any) -> bool:

@@ -206,3 +206,18 @@ def test_programs_that_grow_are_followed_in_a_second(text: str, tmp_path: Path) 
     begun = time.process_time()
     shown(tmp_path, text)
     assert time.process_time() - begun < 5
+
+
+def test_an_entry_that_is_an_attribute_may_be_anything(tmp_path: Path) -> None:
+    text = """
+class Options(dict):
+    def __getattr__(self, name):
+        return self[name]
+def main(**given):
+    options = Options(given)
+    show(options.resume is not None)
+    show(True if options.dry_run else False)
+    show(options.items is not None)
+main(**unknown())
+"""
+    assert shown(tmp_path, text) == [UNKNOWN, UNKNOWN, True]
