@@ -50,6 +50,11 @@ class Container:
         self.content, self.is_open, self.by_attribute = content, is_open, by_attribute
         self.born = next(_births)
 
+    @property
+    def held(self) -> Iterable[Any]:
+        """Return the items, of a mapping the values."""
+        return self.content.values() if isinstance(self.content, dict) else self.content
+
 
 class Own:
     """A value that is not known, and that each process has for itself: it comes from its own part of the data.
@@ -282,7 +287,7 @@ def joined(one: Any, other: Any, otherwise: Any = UNKNOWN) -> Any:
 
 
 def _are_alike(one: Any, other: Any, depth: int = 0) -> bool:
-    """Return whether two values cannot be told apart: objects of the same class that hold the same do not differ."""
+    """Return whether two values are equal: objects are, if their classes and what they hold are."""
     if one is other:
         return True
     if type(one) is not type(other) or depth > _DEEPEST:

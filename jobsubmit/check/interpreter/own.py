@@ -83,10 +83,9 @@ class Waits:
 def own_in(value: Any) -> Own | None:
     """Return the value of one process that a value is, or may hold; None if it holds none."""
     if isinstance(value, Own):
-        return None if value.is_common else value
+        return _own(value)
     if isinstance(value, Container):
-        held = value.content.values() if isinstance(value.content, dict) else value.content
-        return own_in(value.own) or next(filter(None, map(_own, held)), None)
+        return own_in(value.own) or next(filter(None, map(_own, value.held)), None)
     return next(filter(None, map(_own, value)), None) if type(value) is tuple else None
 
 
@@ -148,7 +147,7 @@ def _share(value: Any) -> None:
             one.is_common = True
     if isinstance(value, Container):
         value.own = None
-        for held in value.content.values() if isinstance(value.content, dict) else value.content:
+        for held in value.held:
             _share(held)
 
 

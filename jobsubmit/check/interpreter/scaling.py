@@ -67,8 +67,7 @@ def carrier_in(value: Any) -> Own | None:
     if isinstance(value, Own):
         return value
     if isinstance(value, Container):
-        held = value.content.values() if isinstance(value.content, dict) else value.content
-        return value.own or next((one for one in held if isinstance(one, Own)), None)
+        return value.own or next((one for one in value.held if isinstance(one, Own)), None)
     return next((one for one in value if isinstance(one, Own)), None) if type(value) is tuple else None
 
 

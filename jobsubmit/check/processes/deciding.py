@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
@@ -12,19 +13,17 @@ from jobsubmit.common.finding import Finding
 
 def check_deciding(code: Code) -> Iterator[Finding]:
     """Yield a warning where a process leaves a loop, or skips a step, because of its own data."""
-    for decision in _decisions(code):
-        if decision.how in ("only", "skip", "leave"):
-            yield Finding(
-                "warning",
-                "left-by-one",
-                decision.module.where(decision.node),
-                _told(decision),
-                "decide for all ranks: all_reduce the condition, then do the same everywhere",
-            )
-            return
+    for decision in _first(code, "only", "skip", "leave"):
+        yield Finding(
+            "warning",
+            "left-by-one",
+            decision.module.where(decision.node),
+            _describe(decision),
+            "decide for all ranks: all_reduce the condition, then do the same everywhere",
+        )
 
 
-def _told(decision: Decision) -> str:
+def _describe(decision: Decision) -> str:
     test, last = ast.unparse(decision.node), decision.waits[-1]
     if set(decision.waits) == {"step"}:
         return f"each rank decides by its own data (`{test}`) whether it updates its model: the models drift apart"
@@ -36,31 +35,32 @@ def _told(decision: Decision) -> str:
 
 def check_judging(code: Code) -> Iterator[Finding]:
     """Yield a warning where a process judges the model by its own part of the data."""
-    for decision in _decisions(code):
-        if decision.how == "save":
-            yield Finding(
-                "warning",
-                "part-as-whole",
-                decision.module.where(decision.node),
-                f"`{ast.unparse(decision.node)}` decides which model is saved, but each process has computed it on its "
-                "own part of the data",
-                "combine the results of all processes first: dist.all_reduce, or gather_for_metrics with Accelerate",
-            )
-            return
+    for decision in _first(code, "save"):
+        yield Finding(
+            "warning",
+            "part-as-whole",
+            decision.module.where(decision.node),
+            f"`{ast.unparse(decision.node)}` decides which model is saved, but each process has computed it on its "
+            "own part of the data",
+            "combine the results of all processes first: dist.all_reduce, or gather_for_metrics with Accelerate",
+        )
 
 
 def check_scheduling(code: Code) -> Iterator[Finding]:
     """Yield a warning where a scheduler is given what only this process has computed."""
-    for decision in _decisions(code):
-        if decision.how == "step":
-            yield Finding(
-                "warning",
-                "own-learning-rate",
-                decision.module.where(decision.node),
-                "each rank gives this scheduler a value from its own part of the data: the learning rates differ",
-                "average it over all ranks first: dist.all_reduce",
-            )
-            return
+    for decision in _first(code, "step"):
+        yield Finding(
+            "warning",
+            "own-learning-rate",
+            decision.module.where(decision.node),
+            "each rank gives this scheduler a value from its own part of the data: the learning rates differ",
+            "average it over all ranks first: dist.all_reduce",
+        )
+
+
+def _first(code: Code, *hows: str) -> Iterator[Decision]:
+    """Yield the first decision of these kinds, if the followed processes take one."""
+    yield from itertools.islice((decision for decision in _decisions(code) if decision.how in hows), 1)
 
 
 def _decisions(code: Code) -> Iterator[Decision]:
