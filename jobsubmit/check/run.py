@@ -360,15 +360,15 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], launch: Launch, command: s
     environment |= {name: _as_text(ranks) for name, ranks in _ranks(plan).items()}
     if not plan.has_launcher:
         environment |= dict.fromkeys(LAUNCHER_VARIABLES)
-    text = " ".join((*(plan.command or ()), plan.setup or ""))
+    text = f"{command} {plan.setup or ''} {' '.join(dict(plan.env))}"
     is_slurm = plan.backend.kind == "slurm"
     unset = [name for name in OF_SCHEDULERS if not is_slurm or "SLURM" not in name]
     if plan.mode == "spawn" and plan.backend.starts_boot_file:
         environment |= dict.fromkeys(contract.SET_BY_SCRIPT)
-    environment |= {name: None for name in unset if name not in environment and name not in text}
+    environment |= {name: UNKNOWN if name in text else None for name in unset if name not in environment}
     environment |= dict.fromkeys(JOB_OF_SLURM, UNKNOWN if is_slurm else None)
     environment |= {name: UNKNOWN for name in OF_SCHEDULERS if is_slurm and name not in unset}
-    environment |= _of_tasks(plan, launch, f"{command} {plan.setup or ''} {' '.join(dict(plan.env))}")
+    environment |= _of_tasks(plan, launch, text)
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN
@@ -381,7 +381,7 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], launch: Launch, command: s
 
 
 def _of_tasks(plan: LaunchPlan, launch: Launch, text: str) -> dict[str, Any]:
-    """Return the variables of processes that srun or mpirun starts: a launcher's are not set, unless `text` does so."""
+    """Return the variables of processes that srun or mpirun starts: a launcher's are unset, unless `text` names them."""
     if launch.launcher not in ("srun", "mpirun"):
         return {}
     unset = {name: UNKNOWN if name in text else None for name in LAUNCHER_VARIABLES}

@@ -95,13 +95,11 @@ class Noting(Attributes):
             is_inner = isinstance(owner, ast.Attribute) and owner.attr == "module"
             model = self.peek(owner.value if is_inner and isinstance(owner, ast.Attribute) else owner, scope)
             is_strict = keywords.get("strict", True) is True
-            self.wrappers.use(
-                model, is_inner, Use(called, False, node, self.here, is_strict, args[0] if args else None)
-            )
+            self.wrappers.use(model, is_inner, Use(called, node, self.here, is_strict, args[0] if args else None))
         elif not self.without_gradients:
             is_inner = called == "module" and isinstance(node.func, ast.Attribute)
             model = self.peek(node.func.value, scope) if is_inner and isinstance(node.func, ast.Attribute) else callee
-            self.wrappers.use(model, is_inner, Use("", False, node, self.here))
+            self.wrappers.use(model, is_inner, Use("", node, self.here))
 
     def _note_gradients(self, rehearsal: Rehearsal, node: ast.Call, last: str, args: list[Any]) -> None:
         if last == "backward":

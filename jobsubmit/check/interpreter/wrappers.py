@@ -18,11 +18,11 @@ class Use(NamedTuple):
     """A call of a model, or of its state, by the `name` of its method; of the wrapper, or of what is in it."""
 
     name: str
-    is_outer: bool
     call: ast.Call
     module: Module
     is_strict: bool = True
     given: Any = None  # the state that is loaded, if it is known whose it is
+    is_outer: bool = False  # a model may be wrapped after its use
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Wrappers:
                 one.uses.append(use._replace(is_outer=not is_of_attribute))
                 return
             if isinstance(model, Record) and model is one.inner:
-                one.uses.append(use._replace(is_outer=False))
+                one.uses.append(use)
                 return
         if isinstance(model, Record) and not isinstance(model.kind, External):
             self.early.append((model, use))

@@ -49,10 +49,7 @@ def check_environment(code: Code) -> Iterator[Finding]:
     yield from _reads_a_schedulers_words(code, reads)
     yield from _knows_other_ranks(code)
     yield from _asks_mpi(code)
-    if not code.facts.has_launcher:
-        yield from _reads_a_launchers_words(code, reads, written)
-    elif code.facts.environment.get("RANK", UNKNOWN) is None:
-        yield from itertools.islice(_reads_what_no_task_has(code, reads, written), 1)
+    yield from itertools.islice(_reads_a_launchers_words(code, reads, written), 1 if _is_task(code) else None)
 
 
 def _knows_other_ranks(code: Code) -> Iterator[Finding]:
@@ -115,37 +112,18 @@ def _sure_reads(code: Code, written: set[str]) -> list[tuple[Module, ast.expr, s
 
 
 def _reads_a_launchers_words(code: Code, reads: Sequence[tuple[str, str]], written: set[str]) -> Iterator[Finding]:
-    for where, name in reads:
-        if name in LAUNCHER_VARIABLES:
-            yield _unset(code, where, name)
-        if name in contract.SET_BY_SCRIPT and code.facts.environment.get(name, UNKNOWN) is None:
-            text = (
-                f"{name} is read from the environment, but the platform starts the boot file itself and does not set it"
-            )
-            yield Finding(
-                "error", "rank-env", where, text, "use --rank, --world_size and --init_method, or MA_NUM_GPUS"
-            )
-    for module, call in code.calls(INIT, least=Reach.SURELY):
-        is_from_environment = uses_environment(code, module, call) and argument(call, "rank", _RANK) is None
-        is_open = _is_guarded(call, module) or hides_arguments(call) or code.has_framework
-        if is_from_environment and "RANK" not in written and not is_open:
-            yield _unset(code, module.where(call), "RANK")
-
-
-def _reads_what_no_task_has(code: Code, reads: Sequence[tuple[str, str]], written: set[str]) -> Iterator[Finding]:
-    """Yield an error for a launcher's variable that is read, or taken by torch, in a task of srun or mpirun."""
-    if code.has_framework or code.program.imports(*_SETS_RANKS):
+    """Yield an error for each variable of a launcher that is read, or taken by torch, and that nothing sets."""
+    if _is_task(code) and (code.has_framework or code.program.imports(*_SETS_RANKS)):
         return
-    hint = "let torchrun start the program (mode: torchrun), or take the rank from what srun or mpirun sets"
-    for where, name in reads:
-        if name in LAUNCHER_VARIABLES and code.facts.environment.get(name, UNKNOWN) is None:
-            said = f"{name} is read from the environment, but neither srun nor mpirun sets it"
-            yield Finding("error", "rank-env", where, said, hint)
+    names = (*LAUNCHER_VARIABLES, *contract.SET_BY_SCRIPT)
+    unset = [name for name in names if code.facts.environment.get(name, UNKNOWN) is None]
+    yield from (_unset(code, where, name) for where, name in reads if name in unset)
+    if "RANK" in written or "RANK" not in unset:
+        return
     for module, call in code.calls(INIT, least=Reach.SURELY):
-        is_given = argument(call, "rank", _RANK) is not None or _is_guarded(call, module) or hides_arguments(call)
-        if uses_environment(code, module, call) and not is_given and "RANK" not in written:
-            said = "init_process_group() needs RANK, and neither srun nor mpirun sets it"
-            yield Finding("error", "rank-env", module.where(call), said, hint)
+        is_open = _is_guarded(call, module) or hides_arguments(call) or code.has_framework
+        if uses_environment(code, module, call) and argument(call, "rank", _RANK) is None and not is_open:
+            yield _unset(code, module.where(call), "RANK")
 
 
 def _reads_a_schedulers_words(code: Code, reads: Sequence[tuple[str, str]]) -> Iterator[Finding]:
@@ -224,13 +202,23 @@ def _is_default_of_set(code: Code, module: Module, node: ast.AST) -> bool:
     return False
 
 
+def _is_task(code: Code) -> bool:
+    """Return whether srun or mpirun starts the processes."""
+    return code.facts.has_launcher and code.facts.environment.get("RANK", UNKNOWN) is None
+
+
 def _unset(code: Code, where: str, name: str) -> Finding:
+    who = "mode spawn does not set it" if code.facts.mode == "spawn" else "this command does not set it"
     how = "use mode: torchrun, or compute it from --rank, --world_size (they count nodes) and the number of the process"
     if code.facts.mode == "command":
         how = f"{WITH_TORCHRUN}; or compute it from NODE_RANK and NNODES, which are set"
-    who = "mode spawn does not set it" if code.facts.mode == "spawn" else "this command does not set it"
-    text = f"{name} is read from the environment, but {who}"
-    return Finding("error", "rank-env", where, text, how)
+    if _is_task(code):
+        who = "neither srun nor mpirun sets it"
+        how = "let torchrun start the program (mode: torchrun), or take the rank from what srun or mpirun sets"
+    if name in contract.SET_BY_SCRIPT:
+        who = "the platform starts the boot file itself and does not set it"
+        how = "use --rank, --world_size and --init_method, or MA_NUM_GPUS"
+    return Finding("error", "rank-env", where, f"{name} is read from the environment, but {who}", how)
 
 
 def uses_environment(code: Code, module: Module, call: ast.Call) -> bool:
