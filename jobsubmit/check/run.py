@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import itertools
 import posixpath
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
@@ -55,8 +52,10 @@ from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.packages import FindMissing, check_packages
 from jobsubmit.check.processes.compare import OF_PROCESSES
 from jobsubmit.check.program.facts import Facts
-from jobsubmit.check.program.operations import UNKNOWN, Several, operated, several
+from jobsubmit.check.program.operations import UNKNOWN, Several, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
+from jobsubmit.check.shell.started import Started, file_of, start_on
+from jobsubmit.check.shell.texts import is_open
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.environment import (
     JOB_OF_SLURM,
@@ -66,16 +65,16 @@ from jobsubmit.check.start.environment import (
     OF_TASK,
     check_environment,
 )
-from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
-from jobsubmit.check.start.launcher import check_launcher, check_module, check_script, variables_of
+from jobsubmit.check.start.hardcoded import check_fixed
+from jobsubmit.check.start.launcher import check_launcher, check_module, check_script
 from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import check_ranks
+from jobsubmit.check.start.shell import check_shell
 from jobsubmit.check.start.world import check_world
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.launchers import Launch, launch_of_command, parse_launch
+from jobsubmit.plan.launchers import Launch
 from jobsubmit.plan.processes import build_boot_words, expand
-from jobsubmit.plan.shell_words import shell_text, text_of_command
 from jobsubmit.spec.modes import Start
 
 _SOME = 8
@@ -110,9 +109,10 @@ _OF_CODE = (
 # Findings of which most of what processes do wrong would be a consequence.
 _OF_STARTS = ("local-rank", "rank-env", "same-ranks", "nested-spawn", "no-processes", "fixed-world-size", "hidden-gpus")
 _COMMENT = re.compile(r"\s*#")
+_COMMENT_LINE = re.compile(r"(?m)^\s*#.*$")
+_OF_TASKS = ("srun", "mpirun")  # launchers that set the variables of a scheduler, and none of torch
+_SET_BY_TORCH = (*LAUNCHER_VARIABLES, contract.MASTER_ADDR, contract.MASTER_PORT)
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
-_SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # `pip install -e .` in the setup, or a line `-e .` of the requirements.
 _INSTALLS_CODE = re.compile(
     r"""(?:\bpip3?\s+install\b[^\n;&|]*\s|^(?:-e\s+)?)["']?\./?(?:\[[\w, -]*\])?["']?(?=[\s;&|]|$)""", re.M
@@ -131,11 +131,13 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         return Path(source).read_text(errors="replace") if source else ""
 
     paths = {file.path for file in bundle.files}
-    launch = launch_of_command(job.command or (), read, variables_of(job))
+    started, last = start_on(0, job, read), start_on(job.nodes - 1, job, read)
+    launch = started.launch
     yield from check_script(job, paths)
     yield from check_module(job, launch, paths, find_missing)
-    yield from check_launcher(job, read)
-    plan, own, is_module = _as_seen(job, bundle, launch)
+    yield from check_shell(job, started, read)
+    yield from check_launcher(job, (started, last), read)
+    plan, own, is_module = _as_seen(job, launch, read)
     found = list(check_boot_file(plan, bundle))
     yield from found
     if plan.mode == "launch" and job.command is None:
@@ -144,7 +146,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         yield from _not_followed(job, read, paths)
     if plan.boot_file is None or any(finding.level == "error" for finding in found):
         return
-    roots = _python_path(job, read) + ((f"{launch.folder}/",) if launch.folder and is_module else ())
+    roots = _python_path(job, started) + ((f"{launch.folder}/",) if launch.folder and is_module else ())
     if _INSTALLS_CODE.search(f"{plan.setup or ''}\n{read(plan.requirements or '')}"):
         roots += INSTALLED_FROM
     program = load_program(bundle, plan.boot_file, roots, is_module=is_module)
@@ -154,11 +156,11 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     words += tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in build_boot_words(plan))
     words += _declared_words(job, read(plan.boot_file))
 
-    is_open = any(_VARIABLE.search(text) or _SUM.search(text) for text in own)
+    is_unclear = any(map(is_open, own))
 
     @cache
     def code() -> Code:
-        facts = _facts(plan, words, launch, text_of_command(job.command or (), read))
+        facts = _facts(plan, words, started, last)
         return look_at(program, facts, words)
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
@@ -169,7 +171,10 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
         ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing, job.setup or "")),
         ("files", lambda: () if launch.folder else check_files(code(), bundle, words)),
-        ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
+        (
+            "arguments",
+            lambda: () if is_unclear else check_arguments(code().line, words, str(plan.boot_file), plan.mode),
+        ),
         ("overrides", lambda: check_overrides(code(), words)),
         ("gpu-request", lambda: check_gpu_request(code(), job.backend.missing_gpu_request())),
         ("lightning", lambda: check_lightning(code(), read)),
@@ -204,22 +209,20 @@ def _judge(check: Callable[[Code], Iterable[Finding]], code: Callable[[], Code])
     return check(code())
 
 
-def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPlan, tuple[str, ...], bool]:
+def _as_seen(job: LaunchPlan, launch: Launch, read: Callable[[str], str]) -> tuple[LaunchPlan, tuple[str, ...], bool]:
     """Return a job as if its mode started what its command starts, and the arguments that the command gives to that.
 
     The mode that is given counts, else that of the launcher which the command names. The last value is whether the
     program is started as a module.
     """
-    launch = _started(launch)
-    file = _file_of(launch, bundle)
+    file = file_of(launch, read)
     if not file:
         return job, (), False
-    is_launcher = launch.launcher not in ("", "python")
+    is_launcher = launch.launcher != "python"
     mode: Start = job.mode
     passes_rank = launch.launcher == "deepspeed" and "no_local_rank" not in launch.options
     if mode == "command" and is_launcher:
         mode = "launch" if launch.launcher == "launch" or passes_rank else "torchrun"
-    own = tuple(_expanded(word, job) for word in launch.program[1:])
     seen = replace(
         job,
         mode=mode,
@@ -229,30 +232,23 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, launch: Launch) -> tuple[LaunchPla
         torch_version="1.13" if passes_rank else job.torch_version,  # it passes --local_rank as torch did then
         local_rank="env" if mode != "launch" or launch.options.get("use_env") else "argument",
     )
-    return seen, own, launch.is_module
+    return seen, launch.program[1:], launch.is_module
 
 
 def _not_followed(job: LaunchPlan, read: Callable[[str], str], paths: Container[str]) -> Iterator[Finding]:
     """Yield that the code is not checked, where it is unclear how a command starts the program that it names."""
-    words = _PROGRAM.findall(text_of_command(job.command or (), read))
-    named = next((word for word in words if posixpath.normpath(word) in paths), None)
+    command = job.command or ()
+    text = " ".join((*command, *(_COMMENT_LINE.sub("", read(word)) for word in command if word.endswith(".sh"))))
+    named = next((word for word in _PROGRAM.findall(text) if posixpath.normpath(word) in paths), None)
     if named is not None:
         said = f"it is not clear how this starts {named}, so its code is not checked"
-        hint = "let the last line of the command start it, without a pipe, a loop or a condition"
+        hint = "start it with one line of a shell: a launcher, or python, with the path of the file"
         yield Finding("unknown", "command", "command", said, hint)
 
 
-def _started(launch: Launch) -> Launch:
-    """Return what a launcher that is not ours starts: `horovodrun -np 8 python train.py`."""
-    is_other = not launch.launcher and launch.program[:1] == ("horovodrun",)
-    inner = itertools.dropwhile(lambda word: not word.startswith("python"), launch.program) if is_other else ()
-    return parse_launch(list(inner)) if is_other else launch
-
-
-def _python_path(job: LaunchPlan, read: Callable[[str], str]) -> tuple[str, ...]:
+def _python_path(job: LaunchPlan, started: Started) -> tuple[str, ...]:
     """Return the folders of the code that the job, or the shell script that it starts, has Python look into."""
-    given = [dict(job.env).get("PYTHONPATH")]
-    given += re.findall(r"\bPYTHONPATH=[\"']?([^\s;\"']+)", shell_text(job.command or (), read)[0])
+    given = (dict(job.env).get("PYTHONPATH"), started.environment.get("PYTHONPATH"))
     places = [place for text in given if text is not None for place in text.split(":")]
     relative = [re.sub(r"^(?:\$PWD|\$\{PWD\}|\$\(pwd\))(?=/|$)", ".", place) for place in places]
     folders = [posixpath.normpath(place or ".") for place in relative if "$" not in place]
@@ -270,57 +266,6 @@ def _declared_words(job: LaunchPlan, source: str) -> tuple[Word, ...]:
         for mount, declared in found
         if declared
     )
-
-
-def _expanded(word: str, job: LaunchPlan) -> str:
-    """Return a word of a shell with what a node's environment has for it, as the first node sees it."""
-    known: dict[str, str] = {
-        contract.NNODES: str(job.nodes),
-        contract.NODE_RANK: "0",
-        contract.MASTER_ADDR: SUPPOSED_ADDRESS,
-        contract.MASTER_PORT: str(contract.DEFAULT_PORT),
-        contract.NPROC_PER_NODE: str(job.nproc_per_node or _SOME),
-        **dict(job.env),
-    }
-    word = _SUM.sub(lambda found: _computed(found[1], known) or found[0], word)
-    return _VARIABLE.sub(lambda found: known.get(found[1] or found[2], found[0]), word)
-
-
-def _computed(text: str, known: Mapping[str, str]) -> str:
-    """Return the value of a shell's arithmetic, such as `NODE_RANK * 8`; empty if it is not known."""
-    numbers = re.sub(r"\$?\{?\b([A-Za-z_]\w*)\}?", lambda found: known.get(found[1], "?"), text)
-    if not re.fullmatch(r"[\d\s+*/()-]+", numbers):
-        return ""
-    with suppress(SyntaxError, ValueError, ArithmeticError):
-        tree = ast.parse(numbers.strip().replace("/", "//"), mode="eval")
-        return str(_result_of(tree.body))
-    return ""
-
-
-def _result_of(node: ast.expr) -> int:
-    """Return the result of an arithmetic expression; raise ValueError for anything else."""
-    if isinstance(node, ast.BinOp):
-        result = operated(node.op, _result_of(node.left), _result_of(node.right))
-        if isinstance(result, int):
-            return result
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_result_of(node.operand)
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    raise ValueError(ast.dump(node))
-
-
-def _file_of(launch: Launch, bundle: Bundle) -> str:
-    """Return the file that is started, if it is known; a module is looked for among the files."""
-    if not launch.launcher:
-        return ""
-    program = launch.program[0] if launch.program else ""
-    if not launch.is_module:
-        is_ours = program.endswith(".py") and not program.startswith("/")
-        return posixpath.normpath(posixpath.join(launch.folder, program)) if is_ours else ""
-    base = posixpath.join(launch.folder, program.replace(".", "/"))
-    paths = {file.path for file in bundle.files}
-    return next((path for path in (f"{base}.py", f"{base}/__main__.py") if path in paths), "")
 
 
 def _safely(name: str, check: Callable[[], Iterable[Finding]], boot_file: str) -> list[Finding]:
@@ -343,14 +288,15 @@ def _deprecated(plan: LaunchPlan) -> Finding:
     )
 
 
-def _options_of_node(launch: Launch) -> frozenset[str]:
+def _options_of_node(started: Started, last: Started) -> frozenset[str]:
     """Return the options that get the number of the node: `--rank $NODE_RANK`, `--rank=$NODE_RANK`."""
-    pairs = pairwise(("", *launch.program))
-    given = ((before, word) for before, word in pairs if contract.NODE_RANK in word or contract.NODE_INDEX in word)
+    words, others = ("", *started.launch.program), ("", *last.launch.program)
+    pairs = zip(pairwise(words), others[1:], strict=True) if len(words) == len(others) else ()
+    given = ((before, word) for (before, word), other in pairs if word != other)
     return frozenset(word.partition("=")[0] if word.startswith("-") else before for before, word in given)
 
 
-def _facts(plan: LaunchPlan, words: tuple[Word, ...], launch: Launch, command: str) -> Facts:
+def _facts(plan: LaunchPlan, words: tuple[Word, ...], started: Started, last: Started) -> Facts:
     expansion = expand(plan, only=0)
     node = expansion.nodes[0]
     environment: dict[str, Any] = {
@@ -360,35 +306,48 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], launch: Launch, command: s
     environment |= {name: _as_text(ranks) for name, ranks in _ranks(plan).items()}
     if not plan.has_launcher:
         environment |= dict.fromkeys(LAUNCHER_VARIABLES)
-    text = f"{command} {plan.setup or ''} {' '.join(dict(plan.env))}"
     is_slurm = plan.backend.kind == "slurm"
     unset = [name for name in OF_SCHEDULERS if not is_slurm or "SLURM" not in name]
     if plan.mode == "spawn" and plan.backend.starts_boot_file:
         environment |= dict.fromkeys(contract.SET_BY_SCRIPT)
+    text = plan.setup or ""
     environment |= {name: UNKNOWN if name in text else None for name in unset if name not in environment}
     environment |= dict.fromkeys(JOB_OF_SLURM, UNKNOWN if is_slurm else None)
     environment |= {name: UNKNOWN for name in OF_SCHEDULERS if is_slurm and name not in unset}
-    environment |= _of_tasks(plan, launch, text)
+    environment |= _of_tasks(plan, started.launch)
+    environment |= _of_shell(plan, started, last)
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN
     return Facts(
         *(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank),
-        options_of_node=_options_of_node(launch),
+        options_of_node=_options_of_node(started, last),
         why_no_gpus=plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node),
         torch_version=plan.torch_version,
     )
 
 
-def _of_tasks(plan: LaunchPlan, launch: Launch, text: str) -> dict[str, Any]:
-    """Return the variables of processes that srun or mpirun starts: a launcher's are unset, unless `text` names them."""
-    if launch.launcher not in ("srun", "mpirun"):
+def _of_shell(plan: LaunchPlan, started: Started, last: Started) -> dict[str, Any]:
+    """Return the variables that shells give to the program, but for those that a launcher of torch sets itself."""
+    by_torch = plan.has_launcher and started.launch.launcher not in _OF_TASKS
+    given = {name: (value, last.environment.get(name)) for name, value in started.environment.items()}
+    given = {name: values for name, values in given.items() if not (by_torch and name in _SET_BY_TORCH)}
+    return {
+        name: UNKNOWN if is_open(one) or is_open(other or "") else one if one == other else several([one, other])
+        for name, (one, other) in given.items()
+    }
+
+
+def _of_tasks(plan: LaunchPlan, launch: Launch) -> dict[str, Any]:
+    """Return the variables of processes that srun or mpirun starts: a launcher's are not set."""
+    if launch.launcher not in _OF_TASKS:
         return {}
-    unset = {name: UNKNOWN if name in text else None for name in LAUNCHER_VARIABLES}
     ranks = _ranks(plan)
     numbers = (ranks[contract.RANK], ranks[contract.LOCAL_RANK], ranks.get(contract.WORLD_SIZE, UNKNOWN))
     own = dict(zip(OF_TASK, map(_as_text, numbers), strict=True)) if launch.launcher == "srun" else {}
-    return {**unset, **dict.fromkeys(OF_MPI, UNKNOWN), **own}
+    names = (plan.setup or "", *dict(plan.env))
+    unset = {name: UNKNOWN if any(name in text for text in names) else None for name in LAUNCHER_VARIABLES}
+    return {**unset, **dict.fromkeys(OF_MPI, UNKNOWN), **own, **launch.env}
 
 
 def _ranks(plan: LaunchPlan) -> dict[str, Any]:

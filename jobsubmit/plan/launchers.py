@@ -7,11 +7,9 @@ each).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-from jobsubmit.plan.shell_words import folder_of_shell, shell_text, words_of_shell
 
 _TORCH_MODULES = {
     "torch.distributed.launch": "launch",
@@ -103,19 +101,6 @@ def parse_launch(words: Sequence[str]) -> Launch:
     parse = {"torchrun": _torchrun, "deepspeed": _deepspeed, "ds": _deepspeed, "srun": _srun}.get(name)
     parse = _mpi if name in ("mpirun", "mpiexec", "mpiexec.hydra") else parse
     return parse(rest[1:]) if parse else Launch("", tuple(rest))
-
-
-def launch_of_command(
-    command: Sequence[str], read: Callable[[str], str] = lambda _: "", set_by_job: Container[str] = ()
-) -> Launch:
-    """Return what a start command starts, also where a shell is given it as one text, or as a file that is `read`.
-
-    `set_by_job` are the names of variables that the nodes have.
-    """
-    text, arguments = shell_text(command, read)
-    if not text:
-        return parse_launch(list(command))
-    return replace(parse_launch(words_of_shell(text, arguments, set_by_job)), folder=folder_of_shell(text))
 
 
 def _without_wrappers(words: list[str]) -> list[str]:

@@ -14,13 +14,13 @@ from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.shell.started import SUPPOSED_ADDRESS
 from jobsubmit.check.start.environment import uses_environment
 from jobsubmit.common.finding import Finding, Level
 
 _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "TCPStore", "FileStore"])
 _FREE_PORT = re.compile(r"\.bind\(\([^)]*, 0\)\)|find_free_port|TCPServer\(\([^)]*, 0\)")
-SUPPOSED_ADDRESS = "node-0"  # what the checks take $MASTER_ADDR for
 _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
 _OF_NODE = ("file:///tmp/", "file:///var/tmp/", "file:///dev/shm/", "file:///run/")
 

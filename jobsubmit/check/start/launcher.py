@@ -1,88 +1,52 @@
-"""What a start command says of nodes and ranks, compared with what the job gives it."""
+"""What a start command says of nodes, processes and addresses, compared with what the job gives it."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 import sys
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from typing import Any
 
 from jobsubmit.check.program.configuration import parse_text
+from jobsubmit.check.shell.started import Started
 from jobsubmit.check.start.devices import hidden_gpus
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.launchers import Launch, launch_of_command
-from jobsubmit.plan.shell_words import text_of_command
+from jobsubmit.plan.launchers import Launch
 
 _BY_TORCH = {"torchrun": "torchrun", "launch": "torch.distributed.launch"}
-_HINT = (
-    "let jobsubmit start it: replace `command` by mode: torchrun and boot_file; or pass --nnodes=$NNODES "
-    "--node_rank=$NODE_RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT with `bash -c`"
-)
-_OF_PROCESS = re.compile(r"(?<!\\)\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b(?!:?[-=+])")
+_NAMES = {**_BY_TORCH, "accelerate": "accelerate launch"}
+_HINTS = {
+    "torchrun": "let jobsubmit start it: replace `command` by mode: torchrun and boot_file; or pass --nnodes=$NNODES "
+    "--node_rank=$NODE_RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT with `bash -c`",
+    "accelerate": "pass --num_machines $NNODES --machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR "
+    "--main_process_port $MASTER_PORT, and --num_processes for all nodes, with `bash -c`",
+}
+_ANOTHER = "let jobsubmit start it: use mode: torchrun"
 _COUNTS_NODES = re.compile(r"--?(?:num[-_]machines|nnodes|num[-_]nodes|n[-_]nodes|nodes|world[-_]size)\b")
 _NUMBERS_NODE = re.compile(r"rank|NODE_INDEX|TASK_INDEX|PROCID|NODEID|--rdzv|--node[-_]id", re.IGNORECASE)
-_OWN_ID = re.compile(
-    r"(--rdzv[_-]id)[=\s]\S*?(\$\{?RANDOM\b|\$\$|\$\((?:date|uuidgen|hostname)[^)]*\)|\$\{?HOSTNAME\b|`(?:date|uuidgen|hostname)[^`]*`)"
-)
-_ONE_NUMBER = re.compile(r"(--(?:node|machine)[_-]rank)[= ]\d+\b")
-_OWN_SEED = re.compile(r"--\w*seed[= ]\$\{?RANDOM\b\}?")
-_OWN_PORT = re.compile(r"(?m)^\s*(?:export\s+)?(\w+)=([^\n]*?(?:RANDOM|\bshuf\b)[^\n]*)$")
-_VISIBLE = re.compile(r"(?m)^(?:export\s+)?CUDA_VISIBLE_DEVICES=[\"']?(\d+(?:,\d+)*)\b")
+_ONE_NUMBER = re.compile(r"(--(?:node|machine)[_-]rank)[= ]\d+(?=\s|$)")
 _NAMES_HOSTS = frozenset(["H", "hostfile", "machinefile", "f", "hosts", "default_hostfile"])
-_MEETS = r"--(?:dist|master|rdzv|init)[_-](?:url|port|endpoint|method)[=\s]\W?"
+_HERE = ("localhost", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - an address that is looked for, not one to listen on
+_ADDRESSES = ("master_addr", "rdzv_endpoint", "main_process_ip")
+_SETS_OPTIONS = "PET_"  # variables that torchrun takes its options from
 
 
-def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding]:
+def check_launcher(job: LaunchPlan, nodes: tuple[Started, Started], read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield where a start command starts on other numbers of nodes than the job does, or does not number its nodes.
 
-    `read` returns the text of a file of the job.
+    `nodes` is what it starts on the first node and on the last one; `read` returns the text of a file of the job.
     """
     yield from _loopback(job)
-    text = text_of_command(job.command or (), read)
-    launch = launch_of_command(job.command or (), read, variables_of(job))
-    yield from _unset_variables(job, text)
-    is_counted = _COUNTS_NODES.search(text) and not _NUMBERS_NODE.search(text)
-    if job.nodes > 1 and launch.launcher == "python" and is_counted and not _uses_lightning(launch, read):
-        said = f"says how many nodes there are, but not which one this is: all {job.nodes} nodes would be the first"
-        yield Finding("warning", "launcher-nodes", "command", said, "pass $NODE_RANK as well, with `bash -c`")
-    if job.nodes > 1 and (found := _ONE_NUMBER.search(text)):
-        said = f"{found[0]} is the same on all {job.nodes} nodes: their processes would have the same ranks"
-        yield Finding("error", "launcher-nodes", "command", said, f"pass {found[1]}=$NODE_RANK, with `bash -c`")
-    if job.nodes > 1 and (found := _OWN_ID.search(text)):
-        said = f"{found[1]} is another text on each node ({found[2]}): the nodes would never meet"
-        yield Finding(
-            "error", "launcher-nodes", "command", said, "use $JOBSUBMIT_JOB_ID, which is the same on all nodes"
-        )
-    if job.nodes > 1 and (found := _OWN_PORT.search(text)) and re.search(rf"{_MEETS}\S*\$\{{?{found[1]}\b", text):
-        said = f"${found[1]} is another port on each node ({found[2]}): the nodes would never meet"
-        yield Finding("error", "launcher-nodes", "command", said, "use $MASTER_PORT, which is the same on all nodes")
-    if job.nodes > 1 and (found := _OWN_SEED.search(text)):
-        said = f"{found[0]} is another number on each node: their processes shuffle and split the data in other ways"
-        yield Finding("warning", "launcher-nodes", "command", said, "give a number that is the same on all nodes")
-    yield from _hidden_gpus(job, launch, text)
-    yield from _machines_of_accelerate(job, launch, read)
-    if (
-        job.nodes > 1
-        and launch.launcher == "mpirun"
-        and launch.nodes == 1
-        and _NAMES_HOSTS.isdisjoint(launch.of_scheduler)
-    ):
-        said = f"mpirun is given no hosts: each of the {job.nodes} nodes would start all ranks, and train by itself"
-        yield Finding("warning", "launcher-nodes", "command", said, "let jobsubmit start it: use mode: torchrun")
-    launcher = _BY_TORCH.get(launch.launcher)
-    if launcher is None or not isinstance(launch.nodes, int) or launch.nodes == job.nodes:
+    started, last = nodes
+    launch = started.launch
+    yield from _hidden_gpus(job, started)
+    if job.nodes == 1 or not launch.launcher:
         return
-    if launch.nodes > job.nodes:
-        text = f"{launcher} waits for {launch.nodes} nodes (--nnodes), and the job has only {job.nodes}"
-        yield Finding("error", "launcher-nodes", "command", text, f"set resources.nodes: {launch.nodes}, or --nnodes")
-    elif launch.nodes == 1:
-        given = "is given --nnodes=1" if "nnodes" in launch.options else "is not given --nnodes"
-        text = f"{launcher} {given}: each of the {job.nodes} nodes would train by itself"
-        yield Finding("warning", "launcher-nodes", "command", text, _HINT)
-    else:
-        text = f"{launcher} starts on {launch.nodes} nodes (--nnodes), but the job has {job.nodes}"
-        yield Finding("warning", "launcher-nodes", "command", text, f"set resources.nodes: {launch.nodes}, or --nnodes")
+    found = [*_nodes_not_numbered(job, started, last, read), *_other_numbers(job, started, last, read)]
+    found = found or [*_never_meet(job, started, read)]
+    yield from found or _other_processes(job, started, read)
 
 
 def check_script(job: LaunchPlan, paths: Container[str]) -> Iterator[Finding]:
@@ -118,9 +82,132 @@ def check_module(
         yield Finding("error", "packages", "command", f"the nodes' Python has no module {top}", hint)
 
 
-def variables_of(job: LaunchPlan) -> frozenset[str]:
-    """Return the names of the variables that a job itself sets on its nodes."""
-    return frozenset([*dict(job.env), *dict(job.secrets)])
+def _nodes_not_numbered(
+    job: LaunchPlan, started: Started, last: Started, read: Callable[[str], str]
+) -> Iterator[Finding]:
+    """Yield where all nodes have the same number."""
+    first_words, last_words = " ".join(started.words), " ".join(last.words)
+    is_counted = _COUNTS_NODES.search(last_words) and not _NUMBERS_NODE.search(last_words)
+    is_counted = is_counted and first_words == last_words
+    if started.launch.launcher == "python" and is_counted and not _uses_lightning(started.launch, read):
+        said = f"says how many nodes there are, but not which one this is: all {job.nodes} nodes would be the first"
+        yield Finding("warning", "launcher-nodes", started.where, said, "pass $NODE_RANK as well, with `bash -c`")
+    fixed = _ONE_NUMBER.search(last_words)
+    is_counted_by_launcher = started.launch.options.get("rdzv_backend", "static") != "static"
+    if fixed and fixed[0] in first_words and not is_counted_by_launcher:
+        said = f"{fixed[0]} is the same on all {job.nodes} nodes: their processes would have the same ranks"
+        yield Finding("error", "launcher-nodes", started.where, said, f"pass {fixed[1]}=$NODE_RANK, with `bash -c`")
+
+
+def _other_numbers(job: LaunchPlan, started: Started, last: Started, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield where a launcher starts on other nodes than the job has."""
+    launch = started.launch
+    is_everywhere = last.launch.launcher == launch.launcher
+    if launch.launcher in ("mpirun", "deepspeed", "srun") and is_everywhere:
+        yield from _started_by_each(job, started)
+    nodes = _nodes_of(launch, read)
+    if launch.launcher not in _NAMES or not isinstance(nodes, int) or nodes == job.nodes:
+        return
+    name, hint = _NAMES[launch.launcher], _HINTS.get(launch.launcher, _HINTS["torchrun"])
+    option = "--num_machines" if launch.launcher == "accelerate" else "--nnodes"
+    if nodes > job.nodes:
+        text = f"{name} waits for {nodes} nodes ({option}), and the job has only {job.nodes}"
+        yield Finding(
+            "error", "launcher-nodes", started.where, text, f"set resources.nodes: {nodes}, or {option} $NNODES"
+        )
+    elif nodes == 1:
+        is_given = option.lstrip("-") in launch.options
+        given = f"is given {option}=1" if is_given else f"is not given {option}"
+        if launch.launcher == "accelerate" and not is_given and (file := launch.options.get("config_file")):
+            given = f"reads num_machines: 1 in {file}"
+        text = f"{name} {given}: each of the {job.nodes} nodes would train by itself"
+        yield Finding("warning", "launcher-nodes", started.where, text, hint)
+    else:
+        text = f"{name} starts on {nodes} nodes ({option}), but the job has {job.nodes}"
+        yield Finding(
+            "warning", "launcher-nodes", started.where, text, f"set resources.nodes: {nodes}, or {option} $NNODES"
+        )
+
+
+def _started_by_each(job: LaunchPlan, started: Started) -> Iterator[Finding]:
+    """Yield where a launcher that starts processes on other nodes as well is executed on each node."""
+    launch = started.launch
+    hosts = launch.nodes != 1 or not _NAMES_HOSTS.isdisjoint((*launch.of_scheduler, *launch.options))
+    said = ""
+    if launch.launcher == "mpirun":
+        said = f"mpirun is given no hosts: each of the {job.nodes} nodes would start all ranks, and train by itself"
+        if hosts:
+            said = f"each of the {job.nodes} nodes executes the command: mpirun would start all ranks {job.nodes} times"
+    elif launch.launcher == "deepspeed" and not launch.options.get("no_ssh"):
+        said = f"deepspeed has no hostfile: each of the {job.nodes} nodes would train by itself"
+        if hosts:
+            said = f"each of the {job.nodes} nodes executes the command: deepspeed would start all of them each time"
+    elif launch.launcher == "srun" and launch.nodes == job.nodes:
+        said = f"each of the {job.nodes} nodes executes the command: srun would start its tasks {job.nodes} times"
+    if said:
+        yield Finding("warning", "launcher-nodes", started.where, said, _ANOTHER)
+
+
+def _never_meet(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield where the nodes do not know the address of the first one, or their own number."""
+    launch = started.launch
+    if launch.launcher not in _NAMES or not isinstance(_nodes_of(launch, read), int):
+        return
+    if any(name.startswith(_SETS_OPTIONS) for name in started.environment):
+        return
+    options = {**_settings_of(launch, read), **launch.options}
+    hint = _HINTS.get(launch.launcher, _HINTS["torchrun"])
+    for name in _ADDRESSES:
+        address = str(options.get(name, "")).partition(":")[0]
+        if address in _HERE:
+            said = f"--{name} is {address}: each of the {job.nodes} nodes would look for the others on itself"
+            yield Finding("error", "launcher-nodes", started.where, said, "pass $MASTER_ADDR, with `bash -c`")
+            return
+    is_torch = launch.launcher in _BY_TORCH
+    if is_torch and options.get("standalone"):
+        said = f"--standalone: each of the {job.nodes} nodes would train by itself"
+        yield Finding("warning", "launcher-nodes", started.where, said, hint)
+        return
+    address, number = ("master_addr", "node_rank") if is_torch else ("main_process_ip", "machine_rank")
+    if not options.get(address) and not options.get("rdzv_endpoint") and not options.get("rdzv_conf"):
+        said = f"{_NAMES[launch.launcher]} is not given --{address}: the {job.nodes} nodes would never meet"
+        yield Finding("error", "launcher-nodes", started.where, said, hint)
+    elif number not in launch.options and options.get("rdzv_backend", "static") == "static":
+        said = f"{_NAMES[launch.launcher]} is not given --{number}: all {job.nodes} nodes would have the same number"
+        yield Finding("error", "launcher-nodes", started.where, said, hint)
+
+
+def _other_processes(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield a warning where a launcher starts fewer processes on each node than the job has."""
+    launch = started.launch
+    settings = _settings_of(launch, read)
+    total = launch.options.get("num_processes", settings.get("num_processes"))
+    starts = int(total) // job.nodes if str(total).isdecimal() and launch.launcher == "accelerate" else launch.nproc
+    is_given = "nproc_per_node" in launch.options or total is not None
+    if job.nproc_per_node and starts and starts < job.nproc_per_node and launch.launcher in _NAMES and is_given:
+        text = f"{_NAMES[launch.launcher]} starts {starts} processes on each node, and the job has {job.nproc_per_node}"
+        hint = "set resources.nproc_per_node to the same number, or pass --nproc_per_node=$NPROC_PER_NODE"
+        if launch.launcher == "accelerate":
+            hint = "--num_processes counts those of all nodes: pass $((NNODES * NPROC_PER_NODE))"
+        yield Finding("warning", "launcher-processes", started.where, text, hint)
+
+
+def _nodes_of(launch: Launch, read: Callable[[str], str]) -> int | str | None:
+    """Return how many nodes a launcher is told of, by its options or its file; None if it is not known."""
+    if launch.launcher != "accelerate" or "num_machines" in launch.options:
+        return launch.nodes
+    file, settings = launch.options.get("config_file"), _settings_of(launch, read)
+    if file and not settings:
+        return None
+    nodes = settings.get("num_machines", 1)
+    return nodes if isinstance(nodes, int) else None
+
+
+def _settings_of(launch: Launch, read: Callable[[str], str]) -> Mapping[str, Any]:
+    """Return what a configuration file of accelerate says."""
+    file = str(launch.options.get("config_file", "")) if launch.launcher == "accelerate" else ""
+    settings = parse_text(read(posixpath.normpath(posixpath.join(launch.folder, file)))) if file else {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def _uses_lightning(launch: Launch, read: Callable[[str], str]) -> bool:
@@ -129,53 +216,12 @@ def _uses_lightning(launch: Launch, read: Callable[[str], str]) -> bool:
     return program.endswith(".py") and "lightning" in read(posixpath.normpath(program))
 
 
-def _machines_of_accelerate(job: LaunchPlan, launch: Launch, read: Callable[[str], str]) -> Iterator[Finding]:
-    """Yield a warning for `accelerate launch` on one machine, by its options or its file, in a job of several."""
-    file = str(launch.options.get("config_file", ""))
-    if launch.launcher != "accelerate" or job.nodes == 1 or "num_machines" in launch.options:
-        return
-    settings = parse_text(read(file)) if file else {}
-    machines = settings.get("num_machines", 1) if isinstance(settings, dict) else None
-    if machines == 1 and (settings or not file):
-        text = f"accelerate launch is not given --num_machines: each of the {job.nodes} nodes would train by itself"
-        if file:
-            text = f"{file} says num_machines: 1, so each of the {job.nodes} nodes would train by itself"
-        yield Finding(
-            "warning",
-            "launcher-nodes",
-            "command",
-            text,
-            "pass --num_machines $NNODES --machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR --main_process_port "
-            "$MASTER_PORT, and --num_processes for all nodes, with `bash -c`",
-        )
-
-
-def _hidden_gpus(job: LaunchPlan, launch: Launch, text: str) -> Iterator[Finding]:
+def _hidden_gpus(job: LaunchPlan, started: Started) -> Iterator[Finding]:
     """Yield a warning where a start command lets the processes of a node see fewer GPUs than there are processes."""
-    found = _VISIBLE.search(text) if job.command else None
-    is_given = "NPROC_PER_NODE" in str(launch.options.get("nproc_per_node"))
-    starts = job.nproc_per_node if is_given else launch.nproc
-    if found and launch.launcher in _BY_TORCH:
-        yield from hidden_gpus("command", found[1], starts or 0)
-
-
-def _unset_variables(job: LaunchPlan, text: str) -> Iterator[Finding]:
-    """Yield an error for a variable of a shell that only launchers set, and only for the processes they start.
-
-    What stands in single quotes may be for those.
-    """
-    for found in _OF_PROCESS.finditer(re.sub(r"'[^']*'", "", text) if job.command else ""):
-        name = found[1]
-        is_set = name in dict(job.env) or re.search(rf"\b{name}=", text) is not None
-        if not is_set:
-            yield Finding(
-                "error",
-                "launcher-nodes",
-                "command",
-                f"${name} is empty in the command: only launchers set it, for the processes that they start",
-                "use $NODE_RANK for the number of the node, $NNODES and $NPROC_PER_NODE",
-            )
-            return
+    visible = started.environment.get("CUDA_VISIBLE_DEVICES", "")
+    is_own = visible != dict(job.env).get("CUDA_VISIBLE_DEVICES")
+    if re.fullmatch(r"\d+(?:,\d+)*", visible) and is_own and started.launch.launcher in _BY_TORCH:
+        yield from hidden_gpus(started.where, visible, started.launch.nproc or 0)
 
 
 def _loopback(job: LaunchPlan) -> Iterator[Finding]:

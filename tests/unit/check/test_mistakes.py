@@ -520,9 +520,10 @@ def test_a_command_must_say_which_node_it_is(command: str, is_found: bool, tmp_p
     [
         ("python train.py \\\n  --lr 0.1\n", True),
         ("set -e\npip install x\nexport OMP_NUM_THREADS=1\npython train.py --lr 0.1", True),
-        ("export RANK=$NODE_RANK && python train.py --lr 0.1", False),
+        ("export RANK=$NODE_RANK && python train.py --lr 0.1", True),
         ("cd inner; python train.py --lr 0.1", False),
-        ("python train.py --lr 0.1 | tee log", False),
+        ("python train.py --lr 0.1 2>&1 | tee log", True),
+        ("echo train.py --lr 0.1 | xargs python", False),
     ],
 )
 def test_a_script_of_the_shell_is_read_as_far_as_it_is_clear(script: str, is_checked: bool, tmp_path: Path) -> None:

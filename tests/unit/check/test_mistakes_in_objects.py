@@ -692,7 +692,9 @@ def test_a_folder_for_checkpoints_that_the_code_replaces(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("name", "is_wrong"), [("run-$RANDOM", True), ("run-$(date +%s)", True), ("run-7", False)])
 def test_a_meeting_that_each_node_names_differently(name: str, is_wrong: bool, tmp_path: Path) -> None:
-    (tmp_path / "train.sh").write_text(f'torchrun --nnodes=2 --rdzv_id="{name}" --rdzv_backend=c10d train.py\n')
+    (tmp_path / "train.sh").write_text(
+        f'torchrun --nnodes=2 --rdzv_id="{name}" --rdzv_backend=c10d --rdzv_endpoint="$MASTER_ADDR" train.py\n'
+    )
     assert ("launcher-nodes" in found(tmp_path, "print(1)", command="bash train.sh")) is is_wrong
 
 

@@ -824,7 +824,11 @@ def test_a_negative_number_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "is_found"),
-    [("--config_file one.yaml", True), ("--config_file one.yaml --num_machines $NNODES", False), ("", True)],
+    [
+        ("--config_file one.yaml", True),
+        ("--config_file one.yaml --num_machines $NNODES --machine_rank $NODE_RANK --main_process_ip a", False),
+        ("", True),
+    ],
 )
 def test_accelerate_on_one_machine_in_a_job_of_several(line: str, is_found: bool, tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text("num_machines: 1\nnum_processes: 8\n")

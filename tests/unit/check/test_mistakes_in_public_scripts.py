@@ -563,7 +563,9 @@ def test_what_horovodrun_starts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("seed", "is_found"), [("$RANDOM", True), ("${RANDOM}", True), ("7", False)])
 def test_a_seed_that_the_shell_of_each_node_draws(seed: str, is_found: bool, tmp_path: Path) -> None:
-    (tmp_path / "run.sh").write_text(f"torchrun --nnodes 2 train.py --seed {seed}\n")
+    (tmp_path / "run.sh").write_text(
+        f"torchrun --nnodes 2 --node_rank $NODE_RANK --master_addr a train.py --seed {seed}\n"
+    )
     seen = found(tmp_path, "print(1)\n", command=["bash", "run.sh"], **GPUS)
     assert ("launcher-nodes" in seen) is is_found
 

@@ -917,7 +917,8 @@ torchrun ${{LAUNCH[@]}} train.py
 
 @pytest.mark.parametrize(("count", "wrong"), [("${WORLD_SIZE:-1}", {"launcher-nodes"}), ("${NNODES:-1}", set())])
 def test_a_shell_script_with_defaults_for_what_nobody_sets(count: str, wrong: set[str], tmp_path: Path) -> None:
-    script = f"COUNT={count}\nPLACE=${{NODE_RANK:-0}}\ntorchrun --nnodes $COUNT --node_rank $PLACE train.py\n"
+    start = "torchrun --nnodes $COUNT --node_rank $PLACE --master_addr $MASTER_ADDR train.py"
+    script = f"COUNT={count}\nPLACE=${{NODE_RANK:-0}}\n{start}\n"
     (tmp_path / "run.sh").write_text(script)
     assert found(tmp_path, "print(1)\n", command=["bash", "run.sh"], **GPUS) == wrong
 

@@ -307,7 +307,10 @@ def test_two_unknown_parts_of_a_name_are_one_name(tmp_path: Path) -> None:
 
 
 def test_a_number_in_a_comment_of_a_script_is_none(tmp_path: Path) -> None:
-    lines = ["# on one node: torchrun --node_rank 0 train.py", 'torchrun --nnodes=2 --node_rank "$NODE_RANK" train.py']
+    lines = [
+        "# on one node: torchrun --node_rank 0 train.py",
+        'torchrun --nnodes=2 --node_rank "$NODE_RANK" --master_addr a train.py',
+    ]
     with_files(tmp_path, {"run.sh": "\n".join(lines)})
     assert "launcher-nodes" not in found(tmp_path, STARTED, **GPUS, command="bash run.sh")
 

@@ -1,0 +1,87 @@
+"""The start command of a job → which program it starts on a node, by which launcher and with which variables."""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from jobsubmit.agent import node_contract as contract
+from jobsubmit.check.shell.follow import follow_words
+from jobsubmit.check.shell.state import OF_PROCESSES, Executed, Shell
+from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.launchers import Launch, parse_launch
+
+SUPPOSED_ADDRESS = "node-0"  # what the checks take $MASTER_ADDR for
+_NOTHING = Launch("", ())
+_TRAINS = re.compile(r"distributed|accelerat|lightning|deepspeed|horovod|\bTrainer\b|multiprocessing")
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a start command starts on one node.
+
+    `executed` are all commands that are executed; `launch` is that of the program of the job, with its `words`, the
+    variables that shells give it (`environment`), and its place in a script (`where`).
+    """
+
+    executed: tuple[Executed, ...] = ()
+    launch: Launch = _NOTHING
+    words: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    where: str = "command"
+
+
+def start_on(node: int, job: LaunchPlan, read: Callable[[str], str]) -> Started:
+    """Follow the start command of a job on a node; `read` returns the text of a file of the job."""
+    given = _variables(node, job)
+    shell = Shell(given, set(given), set(OF_PROCESSES) - set(given), read)
+    executed = follow_words(job.command or (), shell)
+    launches = [(one, _launch(one)) for one in executed]
+    found = _chosen([(one, launch) for one, launch in launches if launch.launcher], read)
+    if found is None:
+        return Started(tuple(executed))
+    one, launch = found
+    return Started(tuple(executed), launch, one.words, one.environment, one.where)
+
+
+def file_of(launch: Launch, read: Callable[[str], str]) -> str:
+    """Return the file of the job that is started, if it is known; a module is looked for among the files."""
+    program = launch.program[0] if launch.launcher and launch.program else ""
+    if not launch.is_module:
+        is_ours = program.endswith(".py") and not program.startswith("/") and "$" not in program
+        return posixpath.normpath(posixpath.join(launch.folder, program)) if is_ours else ""
+    base = posixpath.join(launch.folder, program.replace(".", "/"))
+    return next((path for path in (f"{base}.py", f"{base}/__main__.py") if read(path)), "")
+
+
+def _launch(one: Executed) -> Launch:
+    words = list(one.words)
+    if words[0] == "horovodrun":
+        words = list(itertools.dropwhile(lambda word: not word.startswith("python"), words))
+    launch = parse_launch(words)
+    return replace(launch, folder=one.folder) if one.folder is not None else _NOTHING
+
+
+def _chosen(found: list[tuple[Executed, Launch]], read: Callable[[str], str]) -> tuple[Executed, Launch] | None:
+    """Return the command that starts the training: that of a launcher, else of a program that looks like it."""
+    own = [(one, launch) for one, launch in found if read(file_of(launch, read))] or found
+    by_launcher = [(one, launch) for one, launch in own if launch.launcher != "python"]
+    trains = [(one, launch) for one, launch in own if _TRAINS.search(read(file_of(launch, read)))]
+    return next(iter(by_launcher or trains or own[-1:]), None)
+
+
+def _variables(node: int, job: LaunchPlan) -> dict[str, str | list[str]]:
+    """Return the variables of a node that are known before."""
+    mounted = [text for mount in job.mounts for text in (mount.variable, mount.name)]
+    return {
+        **{str(name): f"${name}" for name in (*mounted, *dict(job.secrets))},
+        **{name: value for name, value in job.env if "$" not in value},
+        contract.NNODES: str(job.nodes),
+        contract.NODE_RANK: str(node),
+        contract.MASTER_ADDR: SUPPOSED_ADDRESS,
+        contract.MASTER_PORT: str(contract.DEFAULT_PORT),
+        contract.NPROC_PER_NODE: str(job.nproc_per_node or f"${contract.NPROC_PER_NODE}"),
+    }

@@ -1,0 +1,109 @@
+"""Shell scripts and commands that start a job: what their shells make of them, and what differs between the nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from jobsubmit.check.shell.commands import parse_shell
+from jobsubmit.check.shell.started import Started
+from jobsubmit.common.finding import Finding
+from jobsubmit.plan.launch_plan import LaunchPlan
+
+_OF_PROCESS = re.compile(r"\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b")
+_SAID = re.compile(r"line (\d+): (.*)")
+_LONGEST_S = 5
+# What each node has another one of.
+_OWN = r"(\$RANDOM\b|\$\$|\$HOSTNAME\b|\$\((?:date|uuidgen|hostname|shuf)\b[^)]*\))"
+_OWN_ID = re.compile(rf"(--rdzv[_-]id)[=\s]\S*?{_OWN}")
+_OWN_SEED = re.compile(rf"(--\w*seed)[=\s]{_OWN}")
+_OWN_PORT = re.compile(
+    rf"(--(?:dist|master|rdzv|init|main)[_-](?:url|port|endpoint|method|process_port))[=\s]\S*?{_OWN}"
+)
+
+
+def check_shell(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield options that a shell takes for a command, variables that it lacks, and texts that nodes do not share."""
+    yield from _unreadable(job, read)
+    yield from _cut(started)
+    launch = started.launch
+    if not launch.launcher:
+        return
+    yield from _unset_variables(started)
+    if job.nodes > 1:
+        yield from _own_texts(started)
+
+
+def _unreadable(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield an error for a script that bash cannot parse; bash says so itself, and executes nothing of it (-n)."""
+    script = next((word for word in job.command or () if word.endswith(".sh")), "")
+    text = read(script)
+    if not text or not parse_shell(text).root_node.has_error:
+        return
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            ["bash", "--norc", "-n", "-s"],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_S,
+            check=False,
+            env={"LC_ALL": "C", "PATH": os.defpath},
+        )
+        said = _SAID.search(done.stderr)
+        if done.returncode and said:
+            text = f"bash cannot parse this script: {said[2].strip()}"
+            yield Finding(
+                "error", "shell-syntax", f"{script}:{said[1]}", text, f"correct it; `bash -n {script}` checks"
+            )
+
+
+def _cut(started: Started) -> Iterator[Finding]:
+    """Yield an error for options that a shell takes for a command: the line before does not go on."""
+    for one in started.executed:
+        if one.words[0].startswith("--") and one.is_sure:
+            said = f"the shell takes {one.words[0]} for a command: the one before it ends above this line"
+            hint = "end each line but the last with a backslash, with nothing after it, and put no comment between them"
+            yield Finding("error", "cut-command", one.where, said, hint)
+            return
+
+
+def _unset_variables(started: Started) -> Iterator[Finding]:
+    """Yield an error for a variable that only launchers set, and only for the processes they start."""
+    if started.launch.launcher in ("srun", "mpirun"):
+        return
+    found = next(
+        (found for word in started.words if (found := _OF_PROCESS.match(word.partition("=")[2] or word))), None
+    )
+    if found:
+        yield Finding(
+            "error",
+            "launcher-nodes",
+            started.where,
+            f"${found[1]} is empty in the command: only launchers set it, for the processes that they start",
+            "use $NODE_RANK for the number of the node, $NNODES and $NPROC_PER_NODE",
+        )
+
+
+def _own_texts(started: Started) -> Iterator[Finding]:
+    """Yield ports, names of a rendezvous and seeds that each node makes for itself."""
+    text = " ".join(started.words)
+    port = started.environment.get("MASTER_PORT", "")
+    if found := _OWN_ID.search(text):
+        said = f"{found[1]} is another text on each node ({found[2]}): the nodes would never meet"
+        hint = "use $JOBSUBMIT_JOB_ID, which is the same on all nodes"
+        yield Finding("error", "launcher-nodes", started.where, said, hint)
+    elif found := _OWN_PORT.search(text):
+        said = f"{found[1]} is another port on each node ({found[2]}): the nodes would never meet"
+        hint = "use $MASTER_PORT, which is the same on all nodes"
+        yield Finding("error", "launcher-nodes", started.where, said, hint)
+    elif started.launch.launcher == "python" and (found := re.search(_OWN, port)):
+        said = f"MASTER_PORT is another port on each node ({found[1]}): the nodes would never meet"
+        hint = "leave MASTER_PORT as it is: it is the same on all nodes"
+        yield Finding("error", "launcher-nodes", started.where, said, hint)
+    if found := _OWN_SEED.search(text):
+        said = f"{found[1]} is another number on each node: their processes shuffle and split the data in other ways"
+        yield Finding("warning", "launcher-nodes", started.where, said, "give a number that is the same on all nodes")

@@ -1,0 +1,179 @@
+"""What a start command executes on a node: its shells are followed, and nothing of them is executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import GPUS, TWO, found, with_files
+
+from jobsubmit.check.shell.started import Started, start_on
+from jobsubmit.config import BUILT_IN
+from jobsubmit.plan import launch_plan as planning
+from jobsubmit.spec.loader import load_mapping
+
+MEGATRON = """#!/bin/bash
+set -euo pipefail
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+DATA=$1
+SAVE_PATH=$2
+GPUS_PER_NODE=8
+MASTER_ADDR=${MASTER_ADDR:-localhost}
+NUM_NODES=${NUM_NODES:-1}
+DISTRIBUTED_ARGS="
+    --nproc_per_node $GPUS_PER_NODE \\
+    --nnodes {nodes} \\
+    --node_rank $NODE_RANK
+"
+GPT_ARGS="
+    --num-layers 24
+    --lr 0.0003
+"
+torchrun $DISTRIBUTED_ARGS pretrain_gpt.py \\
+    $GPT_ARGS \\
+    --data-path $DATA --save ${SAVE_PATH}
+"""
+LOCAL: dict[str, Any] = {"name": "followed", "code_dir": ".", "resources": TWO}
+
+
+def started(text: str, *arguments: str, node: int = 0, files: dict[str, str] | None = None, **fields: Any) -> Started:
+    """Follow a script, `run.sh`, as the start command of a job of two nodes."""
+    spec = load_mapping({**LOCAL, "command": ["bash", "run.sh", *arguments], **fields}).spec
+    code = {"run.sh": text, "train.py": "import torch.distributed", **(files or {})}
+    return start_on(node, planning.build_plan(spec, BUILT_IN), lambda path: code.get(path, ""))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "env", "read"),
+    [
+        ("$NUM_NODES", {}, 1),
+        ("$NUM_NODES", {"NUM_NODES": "4"}, 4),
+        ("$NNODES", {}, 2),
+        ("${NNODES:-1}", {}, 2),
+        ("${SLURM_NNODES:-1}", {}, "$SLURM_NNODES"),
+    ],
+)
+def test_a_script_of_megatron(nodes: str, env: dict[str, str], read: int | str) -> None:
+    seen = started(MEGATRON.replace("{nodes}", nodes), "/data/pile", "/shared/out", node=1, env=env).launch
+    assert (seen.launcher, seen.nodes, seen.nproc) == ("torchrun", read, 8)
+    assert seen.options["node_rank"] == "1"
+    assert seen.program == (
+        *("pretrain_gpt.py", "--num-layers", "24", "--lr", "0.0003"),
+        *("--data-path", "/data/pile", "--save", "/shared/out"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("SCRIPT=$1\nshift\ntorchrun $SCRIPT $@", "train.py --lr 1"),
+        ("OUT='a b'\nNAME=$OUT/x\npython train.py --out \"$NAME\"", "train.py --out a|b/x"),
+        ("python train.py --home ${HOME:-/root} --tag ${TAG:-none}", "train.py --home $HOME --tag none"),
+        ("A=1; A=2; python train.py $A", "train.py 2"),
+        ("A=$(date +%s); python train.py $A/x", "train.py $(date|+%s)/x"),
+        ('A=(--lr 1)\nA+=(--seed "2 3")\npython train.py "${A[@]}" ${#A[@]}', "train.py --lr 1 --seed 2|3 4"),
+        ("[ $NNODES -gt 1 ] && A=many || A=one\npython train.py $A", "train.py many"),
+        ('if [[ "$MODE" == "fast" ]]; then A=1; else A=2; fi\npython train.py $A', "train.py 2"),
+        ("case $3 in 1|2) A=low;; *) A=high;; esac\npython train.py $A", "train.py low"),
+        ("while [ $# -gt 0 ]; do case $1 in --lr) LR=$2; shift 2;; *) shift;; esac; done; python train.py $LR",
+         "train.py 1"),
+        ("run() { local n=$1; shift; torchrun --nproc_per_node=$n \"$@\" 2>&1 | tee log; }\nrun 2 train.py a",
+         "train.py a"),
+        ("CMD=\"python train.py --n $((NNODES * 4))\"\necho $CMD\neval $CMD", "train.py --n 8"),
+        ("F=conf/base.yaml; F=${F##*/}; python train.py ${F%.yaml} ${F/x/y}", "train.py base $F"),
+        ("nohup env A=1 timeout 5 python -u train.py > log 2>&1 &\nwait", "train.py"),
+        ('python train.py "$@"', "train.py train.py --lr 1"),
+        ("python prepare.py\npython train.py 7\nrm -r /tmp/x", "train.py 7"),
+        ('[ -n "$RESUME" ] && A="--resume $RESUME"\npython train.py $A', "train.py"),
+        ('if [ -z "$DATA" ]; then echo "no data"; exit 1; fi\npython train.py $DATA', "train.py $DATA"),
+        ("set -- a b\npython train.py $2 ${3:-c} ${@:1}", "train.py b c a b"),
+        (". ./env.sh\nsource conf/more.sh\npython train.py $A $B", "train.py 1 2"),
+        ("bash inner.sh x y", "train.py x 1"),
+        ("./inner.sh x", "train.py x 1"),
+        ("cd conf && python ../train.py", "../train.py"),
+        ("ROOT=$(cd $(dirname \"${BASH_SOURCE[0]}\") && pwd)\npython $ROOT/train.py", "$PWD/train.py"),
+        ("for s in 1 2; do python train.py $s; done", "train.py 1"),
+        ("until python train.py; do sleep 5; done", "train.py"),
+        ("python train.py \\\n  --a 1  # the rate\n", "train.py --a 1"),
+        ("if (( NODE_RANK == 0 )); then A=first; else A=other; fi\npython train.py $A", "train.py first"),
+    ],
+)  # fmt: skip
+def test_what_a_script_makes_of_its_words(text: str, program: str) -> None:
+    files = {"env.sh": "A=1", "conf/more.sh": "B=2\nreturn\nB=3", "inner.sh": "export Q\npython train.py $1 ${Q:-1}\n"}
+    seen = started(text, "train.py", "--lr", "1", files=files)
+    assert seen.launch.program == tuple(word.replace("|", " ") for word in program.split(" "))
+
+
+def test_only_the_first_node_starts_something() -> None:
+    text = "if [ $NODE_RANK != 0 ]; then sleep infinity; fi\nmpirun -H a:2,b:2 -np 4 python train.py"
+    assert started(text).launch.launcher == "mpirun"
+    text = "[ $NODE_RANK == 0 ] || exit 0\nmpirun -H a:2,b:2 -np 4 python train.py"
+    assert (started(text).launch.launcher, started(text, node=1).launch.launcher) == ("mpirun", "")
+
+
+def test_variables_that_reach_the_program() -> None:
+    text = "export A=1 B=x\nC=3\nexport RANK=$NODE_RANK\nD=4 python train.py"
+    assert started(text, node=1).environment.items() >= {"A": "1", "B": "x", "D": "4", "RANK": "1"}.items()
+    assert "C" not in started(text).environment
+
+
+def test_a_shell_inside_a_launcher_of_a_scheduler() -> None:
+    text = "srun -n 2 --ntasks-per-node 1 bash -c 'RANK=$SLURM_PROCID python train.py --n $SLURM_PROCID'"
+    seen = started(text)
+    assert (seen.launch.launcher, seen.launch.program) == ("srun", ("train.py", "--n", "$SLURM_PROCID"))
+    assert seen.environment["RANK"] == "$SLURM_PROCID"
+
+
+@pytest.mark.parametrize(
+    "text", ["while true; do A=$A$A; done", "f() { f; }; f", "bash run.sh", "x=(", "if then fi \"'"]
+)
+def test_a_script_that_does_not_end_is_followed_for_a_while(text: str) -> None:
+    assert started(f"{text}\n").launch.launcher == ""
+
+
+RIGHT = "torchrun --nnodes $NNODES --node_rank $NODE_RANK --master_addr $MASTER_ADDR --nproc_per_node 2 train.py"
+ACCELERATE = (
+    "accelerate launch --num_machines $NNODES --machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR "
+    "--main_process_port $MASTER_PORT --num_processes $((NNODES * 2)) train.py"
+)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "check"),
+    [
+        (RIGHT, RIGHT.replace("--node_rank $NODE_RANK", ""), "launcher-nodes"),
+        (RIGHT, RIGHT.replace("--master_addr $MASTER_ADDR", ""), "launcher-nodes"),
+        (RIGHT, RIGHT.replace("$MASTER_ADDR", "127.0.0.1"), "launcher-nodes"),
+        (RIGHT, f"MASTER_ADDR=localhost\n{RIGHT}", "launcher-nodes"),
+        (RIGHT, f"NODE_RANK=$RANK\n{RIGHT}", "launcher-nodes"),
+        (RIGHT, f"NNODES=1\n{RIGHT}", "launcher-nodes"),
+        (RIGHT, RIGHT.replace("--nproc_per_node 2", "--nproc_per_node 1"), "launcher-processes"),
+        (RIGHT, "torchrun --standalone --nnodes $NNODES --nproc_per_node 2 train.py", "launcher-nodes"),
+        (RIGHT.replace(" --", " \\\n  --"), RIGHT.replace(" --", " \\\n  # --x 1 \\\n  --"), "cut-command"),
+        (RIGHT.replace(" --", " \\\n  --"), RIGHT.replace(" --", " \\ \n  --"), "cut-command"),
+        (ACCELERATE, ACCELERATE.replace("--machine_rank $NODE_RANK", ""), "launcher-nodes"),
+        (ACCELERATE, ACCELERATE.replace("--machine_rank $NODE_RANK", "--machine_rank 0"), "launcher-nodes"),
+        (ACCELERATE, ACCELERATE.replace("--main_process_ip $MASTER_ADDR", ""), "launcher-nodes"),
+        (ACCELERATE, ACCELERATE.replace("$((NNODES * 2))", "2"), "launcher-processes"),
+        (
+            "python train.py --rank $NODE_RANK --port ${MASTER_PORT}",
+            "export MASTER_PORT=$((RANDOM % 100 + 1000))\npython train.py --rank $NODE_RANK",
+            "launcher-nodes",
+        ),
+        (f'A="1"\n{RIGHT}', f'A="1\n{RIGHT}', "shell-syntax"),
+        (f"if true; then\n{RIGHT}\nfi", f"if true; then\n{RIGHT}", "shell-syntax"),
+        ("deepspeed --hostfile h --no_ssh --node_rank $NODE_RANK train.py", "deepspeed train.py", "launcher-nodes"),
+        (
+            "[ $NODE_RANK = 0 ] || exit 0\nmpirun -H a:2,b:2 -np 4 python train.py",
+            "mpirun -H a:2,b:2 -np 4 python train.py",
+            "launcher-nodes",
+        ),
+    ],
+)
+def test_how_a_script_starts_the_nodes(right: str, wrong: str, check: str, tmp_path: Path) -> None:
+    starts = {"launcher-nodes", "launcher-processes", "cut-command", "shell-syntax"}
+    with_files(tmp_path, {"run.sh": right})
+    assert not starts & found(tmp_path, "print(1)\n", command="bash run.sh", **GPUS)
+    with_files(tmp_path, {"run.sh": wrong})
+    assert check in found(tmp_path, "print(1)\n", command="bash run.sh", **GPUS)
