@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -112,9 +114,10 @@ def _parted(line: CommandLine, words: Sequence[Word]) -> tuple[list[Word], list[
     options: list[Word] = []
     plain: list[Word] = []
     rest = list(words)
+    before_all = _positionals_before_all(line)
     while rest:
         word = rest.pop(0)
-        if word.text == "--":  # what follows are no options
+        if word.text == "--" or (plain and len(plain) >= before_all):  # what follows are no options
             plain += [other for other in rest if other.field in _AS_TYPED]
             break
         following = _values_of(line, word, rest)
@@ -129,6 +132,13 @@ def _parted(line: CommandLine, words: Sequence[Word]) -> tuple[list[Word], list[
                 options.append(word._replace(text=text))
             del rest[: len(following)]
     return options, plain
+
+
+def _positionals_before_all(line: CommandLine) -> float:
+    """Return after how many words all that follows goes to one argument (argparse.REMAINDER), as launchers have it."""
+    positionals = [option for option in line.options if option.is_positional]
+    counts = [count for count, option in enumerate(positionals) if option.settings.get("nargs") == argparse.REMAINDER]
+    return counts[0] if counts else math.inf
 
 
 def _values_of(line: CommandLine, word: Word, rest: Sequence[Word]) -> list[Word] | None:

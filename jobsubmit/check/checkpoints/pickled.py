@@ -18,6 +18,7 @@ from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 4  # functions that hand on a value
+_DEEPEST = 4
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
 _OF_RESULTS = re.compile(r"result|predict|feature|embedding|stat[s.]")
 _ENDINGS = {"pth", "ckpt", "tar", "bin", "tmp", "pkl", "model"}
@@ -94,14 +95,16 @@ def _is_pinned(requirements: str) -> bool:
     return False
 
 
-def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tuple[Module, ast.expr, str]]:
+def _objects(
+    code: Code, saved: ast.expr | None, module: Module, depth: int = 0
+) -> Iterator[tuple[Module, ast.expr, str]]:
     """Yield the objects in what is saved, with what they are and where."""
     function = module.function_of(saved) if isinstance(saved, ast.Name) else None
-    if isinstance(saved, ast.Name) and function is not None and saved.id in parameters(function):
+    if isinstance(saved, ast.Name) and function is not None and saved.id in parameters(function) and depth < _DEEPEST:
         for home, call in code.program.calls_to(function, module):
             given = given_for(call, function, saved.id)
             if code.reached.of(call, home) and given is not None and given is not saved:
-                yield from _objects(code, given, home)
+                yield from _objects(code, given, home, depth + 1)
     values = [(module, one) for one in _entries_of(code, saved, module)] if isinstance(saved, ast.Name) else []
     held = seen_through(saved, module)
     if isinstance(held, ast.Call) and (found := code.program.called(held, module)) is not None:

@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jobsubmit.check.shell.parsing import parse_shell
 from jobsubmit.check.shell.state import Executed, Shell, path_in
 from jobsubmit.plan.launchers import parse_launch
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Tree
+    from tree_sitter import Node
 
 SHELLS = ("bash", "sh", "zsh", "dash")
 _MOST_SHELLS = 12  # one inside the other
@@ -62,14 +63,6 @@ class Continued(Broken):
 _LEAVES = {"exit": Exited, "return": Returned, "break": Broken, "continue": Continued}
 
 
-def parse_shell(text: str) -> Tree:
-    import tree_sitter
-    import tree_sitter_bash
-
-    language = tree_sitter.Language(tree_sitter_bash.language())
-    return tree_sitter.Parser(language).parse(text.encode())
-
-
 class Commands:
     """Follows commands; `follow` is for the statements of what they execute."""
 
@@ -97,6 +90,8 @@ class Commands:
                 shell.place = before
             case "shift":
                 shell.shift(int(arguments[0]) if arguments and arguments[0].isdecimal() else 1)
+            case "let":
+                shell.compute(" ".join(arguments))
             case "set" if "--" in arguments:
                 shell.arguments = arguments[arguments.index("--") + 1 :]
             case _ if name in _READS:
@@ -106,6 +101,7 @@ class Commands:
                 self.execute(arguments, given, shell, where)
                 raise Exited
             case "exit" | "return" | "break" | "continue":
+                self._note(words, {}, shell, where)
                 raise _LEAVES[name]
             case _:
                 self.execute(words, given, shell, where)
@@ -125,13 +121,13 @@ class Commands:
     def _source(self, arguments: list[str], shell: Shell) -> None:
         path = shell.path(arguments[0]) if arguments else None
         text = shell.read(path) if path is not None else ""
-        script, shell.script = shell.script, arguments[0] if arguments else shell.script
+        file, shell.file = shell.file, path or shell.file
         try:
             self.follow(parse_shell(text).root_node, shell)
         except Returned:
             pass
         finally:
-            shell.script = script
+            shell.file = file
 
     def execute(self, words: list[str], given: dict[str, str], shell: Shell, where: str) -> None:
         """Follow a command: into a shell or a script of the job, or note that it is executed."""
@@ -143,7 +139,7 @@ class Commands:
             self._start_shell(words[1:], given, shell, where)
             return
         if (path := shell.path(words[0])) is not None and path.endswith(".sh") and (text := shell.read(path)):
-            self._run(text, _inner(shell, given, words[0], words[1:]))
+            self._run(text, _inner(shell, given, words[0], words[1:], path))
             return
         launch = parse_launch(words)
         program = list(launch.program)
@@ -155,8 +151,11 @@ class Commands:
                 inside.variables.pop(task, None)
             self.execute(program, {}, inside, where)
             return
-        folder = path_in(shell.folder, ".")
+        self._note(words, given, shell, where)
+
+    def _note(self, words: list[str], given: dict[str, str], shell: Shell, where: str) -> None:
         environment = {**shell.environment(), **given}
+        folder = path_in(shell.folder, ".")
         self.executed.append(Executed((*shell.outer, *words), environment, folder, where, shell.is_sure))
 
     def _start_shell(self, words: list[str], given: dict[str, str], shell: Shell, where: str) -> None:
@@ -169,7 +168,7 @@ class Commands:
             return
         path = shell.path(rest[0]) if rest else None
         if path is not None and (text := shell.read(path)):
-            self._run(text, _inner(shell, given, rest[0], rest[1:]))
+            self._run(text, _inner(shell, given, rest[0], rest[1:], path))
 
     def _run(self, text: str, shell: Shell) -> None:
         """Follow a text in a shell of its own, whose end is not that of the outer one."""
@@ -201,7 +200,7 @@ def _is_shell(word: str, shell: Shell) -> bool:
     return posixpath.basename(word) in SHELLS or (path is not None and path.endswith(".sh") and bool(shell.read(path)))
 
 
-def _inner(shell: Shell, given: dict[str, str], script: str, arguments: list[str]) -> Shell:
+def _inner(shell: Shell, given: dict[str, str], script: str, arguments: list[str], file: str = "") -> Shell:
     """Return the shell that another one starts: it has the variables that are exported."""
     inner = shell.copy()
     inner.variables = {name: value for name, value in inner.variables.items() if name in inner.exported}
@@ -209,4 +208,4 @@ def _inner(shell: Shell, given: dict[str, str], script: str, arguments: list[str
     for name, value in given.items():
         inner.assign(name, value)
         inner.exported.add(name)
-    return replace(inner, script=script, arguments=arguments, functions={}, place="")
+    return replace(inner, script=script, file=file, arguments=arguments, functions={}, place="")

@@ -7,7 +7,6 @@ after them.
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from jobsubmit.check.shell.assignments import assign, declare, unset
 from jobsubmit.check.shell.commands import Broken, Commands, Continued, Exited, Left
 from jobsubmit.check.shell.conditions import is_sum_true, is_true
+from jobsubmit.check.shell.parsing import parse_shell
 from jobsubmit.check.shell.state import Executed, Shell
 from jobsubmit.check.shell.texts import is_open
 from jobsubmit.check.shell.words import command_words, text_of, value_of, words_of
@@ -29,7 +29,6 @@ _MOST_PASSES = 50
 _SEQUENCES = ("program", "do_group", "else_clause", "negated_command", "variable_assignments")
 _ASSIGNS = ("variable_assignment", "variable_assignments", "declaration_command")
 _TESTS = ("test_command", "list", "negated_command")
-_CHANGES = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))")
 
 
 def follow_words(words: Sequence[str], shell: Shell) -> list[Executed]:
@@ -109,8 +108,7 @@ class _Follower(Commands):
         if not text_of(node).startswith("(("):
             self._follow_all(node.named_children, shell)
             return
-        for name in _CHANGES.findall(text_of(node)):
-            shell.assign(name, f"${name}")
+        shell.compute(text_of(node)[2:-2])
 
     def _follow_pipeline(self, node: Node, shell: Shell) -> None:
         for child in node.named_children:
@@ -131,20 +129,27 @@ class _Follower(Commands):
             return None if found is None else not found
         if node.type == "list":
             return self._follow_list(node, shell)
-        if text in ("true", ":", "false"):
-            return text != "false"
+        if node.type == "command" and (holds := self._holds_by_words(node, shell)) is not None:
+            return holds
         self.follow(node, shell)
         return True if node.type in _ASSIGNS else None
+
+    def _holds_by_words(self, node: Node, shell: Shell) -> bool | None:
+        """Return whether a command succeeds that is one of a shell's own, also as a variable or by `eval`."""
+        words = command_words(node, shell)
+        if words[:1] == ["eval"]:
+            statements = parse_shell(" ".join(words[1:])).root_node.named_children
+            return self._holds(statements[0], shell) if len(statements) == 1 else None
+        return None if words not in (["true"], [":"], ["false"]) else words != ["false"]
 
     def _follow_list(self, node: Node, shell: Shell) -> bool | None:
         """Follow `a && b` or `a || b`, and return whether it succeeds. A program before && is expected to."""
         left, right = node.named_children[0], node.named_children[-1]
         is_and = any(child.type == "&&" for child in node.children)
         holds = self._holds(left, shell)
-        if holds is None and is_and and left.type not in _TESTS:
-            holds = True
         if holds is None:
-            self._either([partial(self.follow, right), _do_nothing], shell, _same(_expected(left, shell), is_and))
+            expected = True if left.type not in _TESTS else _expected(left, shell)
+            self._either([partial(self.follow, right), _do_nothing], shell, _same(expected, is_and))
             return None
         if holds is is_and:
             return self._holds(right, shell)
@@ -270,7 +275,4 @@ def _is_line_between(before: Node, after: Node, whole: Node) -> bool:
 
 
 def _place(node: Node, shell: Shell) -> str:
-    if shell.place:
-        return shell.place
-    path = shell.path(shell.script) if shell.script else None
-    return f"{path}:{node.start_point.row + 1}" if path is not None else "command"
+    return shell.place or (f"{shell.file}:{node.start_point.row + 1}" if shell.file else "command")

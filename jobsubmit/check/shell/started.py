@@ -13,6 +13,7 @@ from jobsubmit.check.shell.follow import follow_words
 from jobsubmit.check.shell.state import OF_PROCESSES, Executed, Shell
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, parse_launch
+from jobsubmit.plan.processes import build_boot_words
 
 SUPPOSED_ADDRESS = "node-0"  # what the checks take $MASTER_ADDR for
 _NOTHING = Launch("", ())
@@ -38,7 +39,9 @@ def start_on(node: int, job: LaunchPlan, read: Callable[[str], str]) -> Started:
     """Follow the start command of a job on a node; `read` returns the text of a file of the job."""
     given = _variables(node, job)
     shell = Shell(given, set(given), set(OF_PROCESSES) - set(given), read)
-    executed = follow_words(job.command or (), shell)
+    if job.command is None:
+        return Started()
+    executed = follow_words((*job.command, *(value.text for value in build_boot_words(job, node))), shell)
     launches = [(one, _launch(one)) for one in executed]
     found = _chosen([(one, launch) for one, launch in launches if launch.launcher], read)
     if found is None:
@@ -61,7 +64,7 @@ def _launch(one: Executed) -> Launch:
     words = list(one.words)
     if words[0] == "horovodrun":
         words = list(itertools.dropwhile(lambda word: not word.startswith("python"), words))
-    launch = parse_launch(words)
+    launch = parse_launch(["torchrun", *words[2:]] if words[:2] == ["colossalai", "run"] else words)
     return replace(launch, folder=one.folder) if one.folder is not None else _NOTHING
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jobsubmit.check.shell.texts import HERE, is_open
+from jobsubmit.check.shell.texts import HERE, computed, is_open
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 OF_PROCESSES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 # Names that a node may have although nothing in the job sets them.
 _OF_NODES = re.compile(r"(?:MA|VC|JOBSUBMIT|SLURM|OMPI|CUDA|NCCL)_\w+|HOME|USER|\w*PATH|TMPDIR|HOSTNAME|RANDOM|\d+")
+_CHANGES = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))")
+_SUM = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([^=,]+)")
 _LONGEST = 64 << 10
 _ELSEWHERE = "$ELSEWHERE"
 
@@ -43,8 +45,8 @@ class Shell:
     """What a shell knows at a place of its text.
 
     A variable that is a list is an array. `unset` are the names of which it is known that nobody has set them;
-    `supposes_unset` says to suppose it of all that nothing in the job sets. `place` is where a text stands that is
-    not a script.
+    `supposes_unset` says to suppose it of all that nothing in the job sets. `file` is the path of the script, as
+    `script` is its $0, and `place` is where a text stands that is not a script.
     """
 
     variables: dict[str, str | list[str]]
@@ -52,6 +54,7 @@ class Shell:
     unset: set[str]
     read: Callable[[str], str]
     script: str = ""
+    file: str = ""
     arguments: list[str] = field(default_factory=list)
     folder: str = HERE
     functions: dict[str, Node] = field(default_factory=dict)
@@ -99,6 +102,14 @@ class Shell:
         self.variables[name] = value if sum(map(len, value)) <= _LONGEST else f"${name}"
         self.unset.discard(name)
 
+    def compute(self, text: str) -> None:
+        """Follow a sum that sets a variable: `n=n+1`; those that it sets in other ways are not known after it."""
+        found = _SUM.fullmatch(text)
+        for name in _CHANGES.findall(text) if found is None else ():
+            self.assign(name, f"${name}")
+        if found is not None:
+            self.assign(found[1], computed(found[2], self.value))
+
     def shift(self, count: int) -> None:
         if "$@" not in self.arguments:
             self.arguments = self.arguments[count:]
@@ -108,7 +119,7 @@ class Shell:
         if name.isdecimal():
             return self._argument(int(name))
         special = {"#": str(len(self.arguments)), "@": " ".join(self.arguments), "*": " ".join(self.arguments)}
-        special |= {"PWD": self.folder, "BASH_SOURCE": self.script, "?": "$?"}
+        special |= {"PWD": self.folder, "BASH_SOURCE": self._source(), "?": "$?"}
         if name in special:
             return special["#"] if name == "#" and "$@" not in self.arguments else special[name]
         if name in self.unset and name not in OF_PROCESSES:
@@ -144,6 +155,11 @@ class Shell:
     def go_to(self, text: str) -> None:
         path = self.path(text)
         self.folder = _ELSEWHERE if path is None else posixpath.join(HERE, path).rstrip("/")
+
+    def _source(self) -> str:
+        """Return the path of the file that is executed, as it was given; that of the job if it is sourced."""
+        is_sourced = self.file and self.path(self.script) != self.file
+        return posixpath.join(HERE, self.file) if is_sourced else self.script
 
     def _argument(self, number: int) -> str:
         if number == 0:

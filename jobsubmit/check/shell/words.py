@@ -6,8 +6,10 @@ import codecs
 import fnmatch
 import posixpath
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from jobsubmit.check.shell.parsing import parse_shell
 from jobsubmit.check.shell.state import Shell
 from jobsubmit.check.shell.texts import HERE, computed, is_open
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 # `${NAME…}`: an indirection or a length, the name, an index, and an operator.
 _BRACES = re.compile(r"\$\{([!#]?)(\w+|[@*#])(?:\[([^\]]*)\])?(:?[-=+?]|##?|%%?|//?|:|\^\^?|,,?)?", re.DOTALL)
 _ALL = ("@", "*")
+_REPLACES = re.compile(r"s([/|#,])([\w^$_ .,-]*)\1([^/|#,&\\]*)\1(g?);?")  # a plain pattern, and a text
 _PIECES = re.compile(r"(?:\$\([^()]*(?:\([^()]*\)[^()]*)*\)|\S)+")  # between spaces, but not those of an unknown output
 _EXPANSIONS = ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion")
 
@@ -81,17 +84,20 @@ def _literal(node: Node) -> str:
             return codecs.decode(text[2:-1], "unicode_escape")
         case "brace_expression" | "process_substitution":
             return f"$({text})"
-    return re.sub(r"^~(?=/|$)", "$HOME", re.sub(r"\\(.)", r"\1", text.replace("\\\n", "")))
+    plain = re.sub(r"\\(.)", r"\1", text.replace("\\\n", ""))
+    return re.sub(r"^~(?=/|$)", "$HOME", plain)
 
 
 def _quoted(node: Node, shell: Shell) -> list[str]:
     """Return the words of a text in double quotes: one, but for "$@" and the elements of an array."""
     words = [""]
     end = node.start_byte + 1
-    source, start = text_of(node).encode(), node.start_byte
+    source, start = node.text or b"", node.start_byte
     for child in [one for one in node.children if one.type in _EXPANSIONS]:
         words[-1] += _unescaped(source[end - start : child.start_byte - start])
         values = _expanded(child, shell)
+        if text_of(child) in ("$*", "${*}") or text_of(child).endswith("[*]}"):
+            values = [" ".join(values)]
         if len(values) != 1 and len(node.children) == 3:  # noqa: PLR2004 - the quotes, and what is between them
             return values
         first, *more = values or [""]
@@ -103,7 +109,8 @@ def _quoted(node: Node, shell: Shell) -> list[str]:
 
 
 def _unescaped(text: bytes) -> str:
-    return re.sub(r'\\([$`"\\\n])', lambda found: found[1].strip("\n"), text.decode(errors="replace"))
+    plain = text.decode(errors="replace")
+    return re.sub(r'\\([$`"\\\n])', lambda found: found[1].strip("\n"), plain)
 
 
 def _expanded(node: Node, shell: Shell) -> list[str]:
@@ -191,34 +198,58 @@ def _changed(operator: str, value: str, operand: str) -> str:
 
 def _output(node: Node, shell: Shell) -> str:
     """Return the output of commands that only compute with texts; `$(…)` for that of others."""
-    inner = node.named_children[0] if len(node.named_children) == 1 else None
-    commands = [inner] if inner is not None and inner.type != "list" else inner.named_children if inner else []
-    here, output = shell.copy(), ""
-    for command in commands:
-        body = command.child_by_field_name("body") if command.type == "redirected_statement" else command
-        words = [] if body is None or body.type != "command" else command_words(body, here)
+    here, output, text = shell.copy(), "", text_of(node)
+    inner = re.sub(r"\\([\\$`])", r"\1", text[1:-1]) if text.startswith("`") else text[2:-1]
+    statements = parse_shell(inner).root_node.named_children if text.startswith("`") else node.named_children
+    for command in _flat(statements):
+        words = command_words(command, here) if command.type == "command" else []
         if words[:1] == ["cd"] and len(words) > 1:
             here.go_to(words[1])
             continue
-        found = _printed(words, here)
+        found = _printed(words, here, output)
         if found is None:
-            return f"$({' '.join(text_of(node)[2:-1].split())})"
+            return f"$({' '.join(inner.split())})"
         output = found
     return output
 
 
-def _printed(words: list[str], shell: Shell) -> str | None:
-    match [word for word in words if word not in ("--", "-f", "-e", "-n")]:
+def _flat(nodes: list[Node]) -> list[Node]:
+    """Return the commands of lists and pipelines, in their order."""
+    flat = []
+    for node in nodes:
+        body = node.child_by_field_name("body") if node.type == "redirected_statement" else None
+        flat += _flat(node.named_children) if node.type in ("list", "pipeline") else _flat([body]) if body else [node]
+    return flat
+
+
+def _printed(words: list[str], shell: Shell, before: str) -> str | None:
+    """Return what a command prints, that reads `before`; None if it is not known."""
+    printed: str | None = None
+    match [word for word in words if word not in ("--", "-f", "-e", "-n", "-P")]:
         case ["pwd", *_]:
-            return shell.folder
+            printed = shell.folder
         case ["dirname", path]:
-            return posixpath.dirname(path) or "."
+            printed = posixpath.dirname(path) or "."
         case ["basename", path, *suffixes]:
-            return posixpath.basename(path).removesuffix("".join(suffixes))
+            printed = posixpath.basename(path).removesuffix("".join(suffixes))
         case ["realpath" | "readlink", path] if (found := shell.path(path)) is not None:
-            return posixpath.join(HERE, found).rstrip("/")
-        case ["echo", *texts] if texts:
-            return " ".join(texts)
+            printed = posixpath.join(HERE, found).rstrip("/")
+        case ["echo" | "printf", *texts] if texts:
+            printed = " ".join(texts)
+        case ["eval", "echo", *texts]:
+            printed = " ".join(shell.value(text[1:]) if text.startswith("$") else text for text in texts)
+        case ["sed", script]:
+            printed = _replaced(script, before)
+    return printed
+
+
+def _replaced(script: str, text: str) -> str | None:
+    """Return what `sed` makes of a text by replacing a plain pattern; None for what else it can do."""
+    found = _REPLACES.fullmatch(script)
+    if found is None or is_open(text):
+        return None
+    with suppress(re.error):
+        return re.sub(found[2], found[3], text, count=0 if found[4] else 1)
     return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Any
 
 from jobsubmit.check.program.configuration import parse_text
-from jobsubmit.check.shell.started import Started
+from jobsubmit.check.shell.started import Started, file_of
 from jobsubmit.check.start.devices import hidden_gpus
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
@@ -27,7 +27,9 @@ _ANOTHER = "let jobsubmit start it: use mode: torchrun"
 _COUNTS_NODES = re.compile(r"--?(?:num[-_]machines|nnodes|num[-_]nodes|n[-_]nodes|nodes|world[-_]size)\b")
 _NUMBERS_NODE = re.compile(r"rank|NODE_INDEX|TASK_INDEX|PROCID|NODEID|--rdzv|--node[-_]id", re.IGNORECASE)
 _ONE_NUMBER = re.compile(r"(--(?:node|machine)[_-]rank)[= ]\d+(?=\s|$)")
-_NAMES_HOSTS = frozenset(["H", "hostfile", "machinefile", "f", "hosts", "default_hostfile"])
+_STARTS_ALL = ("srun", "mpirun", "mpiexec", "deepspeed", "horovodrun", "colossalai")
+_OF_NODE = re.compile(r"NODE_RANK|NODE_INDEX|TASK_INDEX|NODEID")
+_NAMES_HOSTS = frozenset(["H", "host", "hostfile", "machinefile", "f", "hosts", "default_hostfile"])
 _HERE = ("localhost", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - an address that is looked for, not one to listen on
 _ADDRESSES = ("master_addr", "rdzv_endpoint", "main_process_ip")
 _SETS_OPTIONS = "PET_"  # variables that torchrun takes its options from
@@ -45,7 +47,7 @@ def check_launcher(job: LaunchPlan, nodes: tuple[Started, Started], read: Callab
     if job.nodes == 1 or not launch.launcher:
         return
     found = [*_nodes_not_numbered(job, started, last, read), *_other_numbers(job, started, last, read)]
-    found = found or [*_never_meet(job, started, read)]
+    found = found or ([*_never_meet(job, started, read)] if started.words[0] != "colossalai" else [])
     yield from found or _other_processes(job, started, read)
 
 
@@ -102,9 +104,10 @@ def _nodes_not_numbered(
 def _other_numbers(job: LaunchPlan, started: Started, last: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield where a launcher starts on other nodes than the job has."""
     launch = started.launch
-    is_everywhere = last.launch.launcher == launch.launcher
-    if launch.launcher in ("mpirun", "deepspeed", "srun") and is_everywhere:
-        yield from _started_by_each(job, started)
+    if launch.launcher == last.launch.launcher and (said := _started_by_each(job, started, read)):
+        yield Finding("warning", "launcher-nodes", started.where, said, _ANOTHER)
+    if started.words[0] == "colossalai":
+        return
     nodes = _nodes_of(launch, read)
     if launch.launcher not in _NAMES or not isinstance(nodes, int) or nodes == job.nodes:
         return
@@ -129,23 +132,26 @@ def _other_numbers(job: LaunchPlan, started: Started, last: Started, read: Calla
         )
 
 
-def _started_by_each(job: LaunchPlan, started: Started) -> Iterator[Finding]:
-    """Yield where a launcher that starts processes on other nodes as well is executed on each node."""
-    launch = started.launch
-    hosts = launch.nodes != 1 or not _NAMES_HOSTS.isdisjoint((*launch.of_scheduler, *launch.options))
-    said = ""
-    if launch.launcher == "mpirun":
-        said = f"mpirun is given no hosts: each of the {job.nodes} nodes would start all ranks, and train by itself"
-        if hosts:
-            said = f"each of the {job.nodes} nodes executes the command: mpirun would start all ranks {job.nodes} times"
-    elif launch.launcher == "deepspeed" and not launch.options.get("no_ssh"):
-        said = f"deepspeed has no hostfile: each of the {job.nodes} nodes would train by itself"
-        if hosts:
-            said = f"each of the {job.nodes} nodes executes the command: deepspeed would start all of them each time"
-    elif launch.launcher == "srun" and launch.nodes == job.nodes:
-        said = f"each of the {job.nodes} nodes executes the command: srun would start its tasks {job.nodes} times"
-    if said:
-        yield Finding("warning", "launcher-nodes", started.where, said, _ANOTHER)
+def _started_by_each(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> str:
+    """Return what happens if each node executes a launcher that starts processes on other nodes, too; empty if fine."""
+    launch, name = started.launch, started.words[0].rpartition("/")[2]
+    given = (*launch.of_scheduler, *launch.options, *(word.lstrip("-").partition("=")[0] for word in started.words))
+    has_hosts = not _NAMES_HOSTS.isdisjoint(given) or (launch.launcher == "mpirun" and launch.nodes != 1)
+    is_fine = launch.options.get("no_ssh") or (name == "srun" and launch.launcher != "srun")
+    if is_fine or name not in _STARTS_ALL or _numbers_nodes(job, started, read):
+        return ""
+    if name == "srun" and launch.nodes != job.nodes:
+        return f"each of the {job.nodes} nodes executes srun: the tasks of each would have the same ranks"
+    if has_hosts or name == "srun":
+        return f"each of the {job.nodes} nodes executes the command: {name} would start all processes {job.nodes} times"
+    return f"{name} is given no hosts: each of the {job.nodes} nodes would train by itself"
+
+
+def _numbers_nodes(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> bool:
+    """Return whether something uses the number of the node: a script of the command, or the program."""
+    names = [word for word in job.command or () if not word.startswith("-")]
+    texts = [*names, *(read(posixpath.normpath(name)) for name in names), read(file_of(started.launch, read))]
+    return any(_OF_NODE.search(text) for text in texts)
 
 
 def _never_meet(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:

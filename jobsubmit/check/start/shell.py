@@ -8,10 +8,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from jobsubmit.check.shell.commands import parse_shell
+from jobsubmit.check.shell.parsing import parse_shell
 from jobsubmit.check.shell.started import Started
+from jobsubmit.check.shell.texts import is_open
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.processes import build_boot_words
 
 _OF_PROCESS = re.compile(r"\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b")
 _SAID = re.compile(r"line (\d+): (.*)")
@@ -28,11 +30,13 @@ _OWN_PORT = re.compile(
 def check_shell(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield options that a shell takes for a command, variables that it lacks, and texts that nodes do not share."""
     yield from _unreadable(job, read)
-    yield from _cut(started)
+    yield from _cut(started, read)
+    yield from _ended(started)
     launch = started.launch
     if not launch.launcher:
         return
     yield from _unset_variables(started)
+    yield from _dropped(job, started)
     if job.nodes > 1:
         yield from _own_texts(started)
 
@@ -61,10 +65,21 @@ def _unreadable(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding
             )
 
 
-def _cut(started: Started) -> Iterator[Finding]:
+def _ended(started: Started) -> Iterator[Finding]:
+    """Yield an error for a script that surely ends as failed, with the arguments and the variables of the job."""
+    for one in started.executed:
+        if one.words[0] == "exit" and one.words[1:2] > ("0",) and one.words[1].isdecimal() and one.is_sure:
+            said = f"the script ends here, with exit code {one.words[1]}"
+            hint = "look at the condition above this line, and at the arguments and variables that the job gives it"
+            yield Finding("error", "script-ends", one.where, said, hint)
+            return
+
+
+def _cut(started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield an error for options that a shell takes for a command: the line before does not go on."""
     for one in started.executed:
-        if one.words[0].startswith("--") and one.is_sure:
+        script = read(one.where.partition(":")[0])
+        if one.words[0].startswith("--") and one.is_sure and not parse_shell(script).root_node.has_error:
             said = f"the shell takes {one.words[0]} for a command: the one before it ends above this line"
             hint = "end each line but the last with a backslash, with nothing after it, and put no comment between them"
             yield Finding("error", "cut-command", one.where, said, hint)
@@ -86,6 +101,18 @@ def _unset_variables(started: Started) -> Iterator[Finding]:
             f"${found[1]} is empty in the command: only launchers set it, for the processes that they start",
             "use $NODE_RANK for the number of the node, $NNODES and $NPROC_PER_NODE",
         )
+
+
+def _dropped(job: LaunchPlan, started: Started) -> Iterator[Finding]:
+    """Yield a warning for arguments of the job that a script takes and passes to nothing."""
+    given = [value for value in build_boot_words(job) if value.field]
+    texts = (*started.words, *started.environment.values())
+    used = [one for one in given if any((one.text.partition("=")[2] or one.text) in text for text in texts)]
+    if given and not used and not any(map(is_open, started.words)) and started.words[0] not in (job.command or ()):
+        names = ", ".join(one.text.partition("=")[0] for one in given[:3])
+        said = f"the script passes none of the arguments on that the job gives it: {names}"
+        hint = 'put "$@" at the end of the line that starts the program'
+        yield Finding("warning", "arguments-dropped", started.where, said, hint)
 
 
 def _own_texts(started: Started) -> Iterator[Finding]:

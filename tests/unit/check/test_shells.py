@@ -34,6 +34,26 @@ torchrun $DISTRIBUTED_ARGS pretrain_gpt.py \\
     $GPT_ARGS \\
     --data-path $DATA --save ${SAVE_PATH}
 """
+KALDI = r"""stage=0
+rate=1
+is_fast=false
+set -- --rate 0.5 --is-fast true
+while true; do
+  [ -z "${1:-}" ] && break
+  case "$1" in
+    --*=*) exit 1 ;;
+    --*) name=`echo "$1" | sed s/^--// | sed s/-/_/g`
+      eval '[ -z "${'$name'+xxx}" ]' && echo "invalid option $1" && exit 1
+      old="`eval echo \\$$name`"
+      if [ "$old" == "true" ] || [ "$old" == "false" ]; then was_switch=true; else was_switch=false; fi
+      eval $name=\"$2\"
+      if $was_switch && [[ "$2" != "true" && "$2" != "false" ]]; then exit 1; fi
+      shift 2 ;;
+    *) break ;;
+  esac
+done
+python train.py $rate $is_fast
+"""
 LOCAL: dict[str, Any] = {"name": "followed", "code_dir": ".", "resources": TWO}
 
 
@@ -89,6 +109,9 @@ def test_a_script_of_megatron(nodes: str, env: dict[str, str], read: int | str) 
         ('if [ -z "$DATA" ]; then echo "no data"; exit 1; fi\npython train.py $DATA', "train.py $DATA"),
         ("set -- a b\npython train.py $2 ${3:-c} ${@:1}", "train.py b c a b"),
         (". ./env.sh\nsource conf/more.sh\npython train.py $A $B", "train.py 1 2"),
+        ('python train.py "$*"', "train.py train.py|--lr|1"),
+        ("N=`basename /a/b.yaml .yaml`; let M=2*NNODES; python train.py $N $M", "train.py b 4"),
+        (KALDI, "train.py 0.5 true"),
         ("bash inner.sh x y", "train.py x 1"),
         ("./inner.sh x", "train.py x 1"),
         ("cd conf && python ../train.py", "../train.py"),
@@ -163,6 +186,12 @@ ACCELERATE = (
         ),
         (f'A="1"\n{RIGHT}', f'A="1\n{RIGHT}', "shell-syntax"),
         (f"if true; then\n{RIGHT}\nfi", f"if true; then\n{RIGHT}", "shell-syntax"),
+        (
+            f"[ $# -lt 1 ] || exit 1\n{RIGHT}",
+            f'if [ $# -lt 1 ]; then\n  echo "usage: run.sh CONFIG"\n  exit 1\nfi\n{RIGHT}',
+            "script-ends",
+        ),
+        (f"cd /data || exit 1\n{RIGHT}", f"[ $NNODES -eq 1 ] || exit 2\n{RIGHT}", "script-ends"),
         ("deepspeed --hostfile h --no_ssh --node_rank $NODE_RANK train.py", "deepspeed train.py", "launcher-nodes"),
         (
             "[ $NODE_RANK = 0 ] || exit 0\nmpirun -H a:2,b:2 -np 4 python train.py",
@@ -172,8 +201,43 @@ ACCELERATE = (
     ],
 )
 def test_how_a_script_starts_the_nodes(right: str, wrong: str, check: str, tmp_path: Path) -> None:
-    starts = {"launcher-nodes", "launcher-processes", "cut-command", "shell-syntax"}
+    starts = {"launcher-nodes", "launcher-processes", "cut-command", "shell-syntax", "script-ends"}
     with_files(tmp_path, {"run.sh": right})
     assert not starts & found(tmp_path, "print(1)\n", command="bash run.sh", **GPUS)
     with_files(tmp_path, {"run.sh": wrong})
     assert check in found(tmp_path, "print(1)\n", command="bash run.sh", **GPUS)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_dropped"),
+    [
+        (["bash", "run.sh"], True),
+        (["bash", "all.sh"], False),
+        (["bash", "named.sh"], False),
+        (["bash", "-c", "python train.py"], True),
+        (["bash", "-c", 'python train.py "$@"', "run"], False),
+        (["python", "train.py"], False),
+    ],
+)
+def test_arguments_of_the_job_that_a_script_does_not_pass_on(
+    command: list[str], is_dropped: bool, tmp_path: Path
+) -> None:
+    scripts = {"run.sh": "python train.py", "all.sh": 'python train.py "$@"', "named.sh": "python train.py ${1#*=}"}
+    with_files(tmp_path, scripts)
+    seen = found(tmp_path, "print(1)\n", command=command, hyperparameters={"rate": 0.25}, **GPUS)
+    assert ("arguments-dropped" in seen) is is_dropped
+
+
+def test_what_a_launcher_of_the_project_passes_on(tmp_path: Path) -> None:
+    text = """
+from argparse import REMAINDER, ArgumentParser
+parser = ArgumentParser()
+parser.add_argument("--node_rank", type=int)
+parser.add_argument("script")
+parser.add_argument("rest", nargs=REMAINDER)
+parser.parse_args()
+"""
+    with_files(tmp_path, {"run.sh": 'python train.py --node_rank $NODE_RANK inner.sh "$@"'})
+    fields: dict[str, Any] = {"command": "bash run.sh", "hyperparameters": {"rate": 1}, **GPUS}
+    assert "argument-unknown" not in found(tmp_path, text, **fields)
+    assert "argument-unknown" in found(tmp_path, text.replace("nargs=REMAINDER", "nargs='?'"), **fields)
