@@ -152,11 +152,12 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     program = load_program(bundle, plan.boot_file, roots, is_module=is_module)
     if program is None:
         return
-    given = build_boot_words(job)
+    given = build_boot_words(plan)
     fields = {value.text: value.field for value in given if value.origin == "spec"}
-    words = tuple(Word(text, fields.get(text, "command")) for text in own)
-    if job.command is None:
-        words = tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in given)
+    words = tuple(Word(value.text, fields.get(value.text, "")) for value in given)
+    if job.command is not None:
+        words = tuple(word for word in words if not word.field)
+        words += tuple(Word(text, fields.get(text, "command")) for text in own)
     words += _declared_words(job, read(plan.boot_file))
 
     is_unclear = any(map(is_open, own))

@@ -554,11 +554,12 @@ for batch in val_loader:
 
 
 def test_what_horovodrun_starts(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"resources": {"nodes": 1, "nproc_per_node": 2}, **GPUS}
     command = ["horovodrun", "-np", "4", "-H", "localhost:4", "python", "train.py", "--size", "large"]
     text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--size', type=int)\n"
-    assert "argument-type" in found(tmp_path, f"{text}parser.parse_args()\n", command=command, **GPUS)
+    assert "argument-type" in found(tmp_path, f"{text}parser.parse_args()\n", command=command, **fields)
     command[-1] = "5"
-    assert not found(tmp_path, f"{text}parser.parse_args()\n", command=command, **GPUS)
+    assert not found(tmp_path, f"{text}parser.parse_args()\n", command=command, **fields)
 
 
 @pytest.mark.parametrize(("seed", "is_found"), [("$RANDOM", True), ("${RANDOM}", True), ("7", False)])
