@@ -167,7 +167,14 @@ class Code:
         """Return whether a library may do what the script does not."""
         own = {node.name for _, node in self.program.of(ast.ClassDef)}
         has_trainer = any(name.endswith("Trainer") for name in self.names - own)
-        return self._uses_framework or (has_trainer and self.program.imports("transformers"))
+        has_trainer = has_trainer and self.program.imports("transformers") and not self._starts_itself
+        return self._uses_framework or has_trainer
+
+    @cached_property
+    def _starts_itself(self) -> bool:
+        """Return whether the program makes a process group and wraps or shards its models."""
+        called = [name for _, _, name in self.reached.calls]
+        return INIT in called and (self.wraps_models or any(map(is_sharding, called)))
 
     @cached_property
     def _uses_framework(self) -> bool:
@@ -185,9 +192,7 @@ class Code:
 
     def _has_only_layers_of(self, framework: str) -> bool:
         """Return whether the program uses a framework, but starts and synchronizes its processes itself."""
-        called = [name for _, _, name in self.reached.calls]
-        is_own = INIT in called and (self.wraps_models or any(map(is_sharding, called)))
-        return is_own and not self.names & _OF_LAYERS.get(framework, self.names)
+        return self._starts_itself and not self.names & _OF_LAYERS.get(framework, self.names)
 
     @cached_property
     def names(self) -> frozenset[str]:

@@ -22,6 +22,7 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.process import numbers_of
+from jobsubmit.check.interpreter.rehearsal import NO_EXCHANGE
 from jobsubmit.check.interpreter.scaling import carrier_in
 from jobsubmit.check.interpreter.signals import Raised
 from jobsubmit.check.program.configuration import OpenFile
@@ -46,6 +47,8 @@ class Attributes(Expressions):
 
     def attribute(self, owner: Any, name: str) -> Any:
         """Return an attribute of a value."""
+        if owner is UNKNOWN and name in NO_EXCHANGE:
+            return External(name)
         match owner:
             case Record():
                 return self._field(owner, name)
@@ -105,6 +108,8 @@ class Attributes(Expressions):
         looks_up = record.kind.find("__getattr__")
         if isinstance(looks_up, FunctionValue) and not name.startswith("__"):
             return self.invoke(looks_up, [record, name], {}, is_open=False)
+        if name in NO_EXCHANGE:
+            return External(name)
         return Method(name, record) if name in GIVES_BACK else UNKNOWN
 
     def _bound(self, found: Any, owner: Any) -> Any:

@@ -158,8 +158,9 @@ class Calls(Noting):
                     held.is_open = True
                 content = held.content
                 if isinstance(held, Record) and isinstance(held.kind, ClassValue):
-                    for inherited in held.kind.line():
-                        for name, value in inherited.scope.names.items():
+                    names = {name: value for one in held.kind.line() for name, value in one.scope.names.items()}
+                    for name, value in names.items():
+                        if not isinstance(value, _DEFINED):
                             content.setdefault(name, value)
                 if isinstance(content, dict):
                     content.update(

@@ -29,7 +29,7 @@ from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.rehearsal import Gradients, Rehearsal
 from jobsubmit.check.interpreter.scaling import Scales, carrier_in, power_of_number, power_of_product
 from jobsubmit.check.interpreter.signals import OutOfTimeError
-from jobsubmit.check.interpreter.trace import Trace
+from jobsubmit.check.interpreter.trace import Place, Trace
 from jobsubmit.check.interpreter.wrappers import Wrappers
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
@@ -73,6 +73,8 @@ class Expressions(Operators):
         self.path: list[ast.Call] = []
         self.joined_as: Any = None  # the rank that the process group was given
         self.costs: dict[ast.AST, tuple[int, int]] = {}  # calls of each function, and steps in them
+        self.beyond: dict[ast.Subscript, Place] = {}  # places that lists do not have
+        self.stored: dict[ast.AST, frozenset[str] | None] = {}  # attributes that functions may set
         self.happened = 0  # events until now
         self.eventful: set[ast.AST] = set()  # functions in which there were any
         self.lost_after: int | None = None  # how much was seen before the first loop that was not followed to its end
@@ -162,8 +164,9 @@ class Expressions(Operators):
             case ast.Subscript(value=owner, slice=key):
                 held = self.value(owner, scope)
                 if held is UNKNOWN and isinstance(owner, ast.Subscript):
-                    held = self.value(owner.value, scope)
-                    self.set_item(held, UNKNOWN, UNKNOWN)
+                    if plain(self.value(owner.slice, scope)) is UNKNOWN:  # it may be any of the entries
+                        self.set_item(self.value(owner.value, scope), UNKNOWN, UNKNOWN)
+                    return
                 self.set_item(held, self.value(key, scope), value)
             case ast.Starred(value=inner):
                 self.assign(inner, value, scope)
@@ -233,7 +236,18 @@ class Expressions(Operators):
             ]
             is_known = all(one is None or type(one) is int for one in bounds)
             return derived(self.part(owner, slice(*bounds)) if is_known else UNKNOWN, owner)
-        return derived(self.item(owner, self.value(node.slice, scope)), owner)
+        key = self.value(node.slice, scope)
+        self._note_place(node, owner, key, scope)
+        return derived(self.item(owner, key), owner)
+
+    def _note_place(self, node: ast.Subscript, owner: Any, key: Any, scope: Scope) -> None:
+        """Remember a place that a list does not have, where the program surely asks for it."""
+        is_unsure = self.process is None or self.rehearsal is not None or self.doubts or self.handlers or self.tries
+        if is_unsure or not isinstance(owner, Container) or owner.is_open or not isinstance(owner.content, list):
+            return
+        length = len(owner.content)
+        if type(key) is int and length and not -length <= key < length:
+            self.beyond[node] = Place(scope.module, key, length)
 
     def _dict(self, node: ast.Dict, scope: Scope) -> Any:
         made = Container({})

@@ -12,7 +12,7 @@ from jobsubmit.check.interpreter.own import Decision
 from jobsubmit.check.interpreter.process import Process, some_processes
 from jobsubmit.check.interpreter.rehearsal import Gradients
 from jobsubmit.check.interpreter.scaling import Scales
-from jobsubmit.check.interpreter.trace import Event, Observed
+from jobsubmit.check.interpreter.trace import Event, Observed, Place
 from jobsubmit.check.interpreter.wrappers import Wrappers
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
@@ -38,6 +38,7 @@ class Followed:
     It `is_whole` unless it was not followed to its end; it `is_nested` if a launcher starts it, and it starts others.
     `decisions` are what it decides by its own data, `unaveraged` are gradients that it keeps for itself, and `scales`
     say by which numbers losses and gradients are multiplied. Of `skipped` functions, some calls were not followed.
+    `beyond` are places that it surely asks for, and that lists do not have.
     """
 
     process: Process
@@ -51,6 +52,7 @@ class Followed:
     scales: Scales = field(default_factory=Scales)
     is_wrapped: bool = False
     skipped: Set[ast.AST] = frozenset()
+    beyond: Mapping[ast.Subscript, Place] = field(default_factory=dict)
 
 
 def follow_processes(
@@ -76,6 +78,7 @@ def follow_processes(
             machine.scales,
             machine.is_wrapped,
             trace.skipped,
+            machine.beyond,
         )
         found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, *known))
     return found

@@ -38,7 +38,7 @@ from jobsubmit.check.interpreter.of_omegaconf import as_dict, value_of_omegaconf
 from jobsubmit.check.interpreter.of_re import OF_RE
 from jobsubmit.check.interpreter.of_torch import start_process, value_of_torch
 from jobsubmit.check.interpreter.own import counting, item_of, zipped
-from jobsubmit.check.interpreter.parsers import PARSERS
+from jobsubmit.check.interpreter.parsers import PARSERS, extend, is_parser
 from jobsubmit.check.interpreter.scaling import carrier_in
 from jobsubmit.check.interpreter.signals import Ended
 from jobsubmit.check.interpreter.special import OF_FILES
@@ -87,7 +87,7 @@ def value_of_external(run: Calls, name: str, args: list[Any], keywords: dict[str
         return (value_of_omegaconf(run, last, args),)
     if name in CONVERT and not keywords:
         return (_converted(run, name, args),)
-    return None
+    return (extend(run, name, args[0]),) if args and is_parser(args[0]) else None
 
 
 def _converted(run: Calls, name: str, args: list[Any]) -> Any:

@@ -20,10 +20,9 @@ from jobsubmit.check.interpreter.memory import (
     Record,
     Scope,
 )
-from jobsubmit.check.interpreter.rehearsal import (
-    is_off,
-)
+from jobsubmit.check.interpreter.rehearsal import is_off
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, OutOfTimeError, Raised, Return
+from jobsubmit.check.interpreter.storing import names_stored
 from jobsubmit.check.program.module import FUNCTIONS, Module, origin
 from jobsubmit.check.program.operations import UNKNOWN
 
@@ -81,7 +80,7 @@ class Machine(Loops):
         again = sum(1 for one in self.stack if one is function.node)
         most_again = _MOST_AGAIN_PERHAPS if self.doubts else _MOST_AGAIN
         if len(self.stack) >= _DEEPEST or again >= most_again or self._is_costly(function.node):
-            self.forget([*args, *keywords.values()])
+            self._forget_what_is_stored(function, [*args, *keywords.values()])
             return UNKNOWN
         before, happened = self.steps, self.happened
         scope = Scope(function.module, function.scope, function.owner)
@@ -112,6 +111,21 @@ class Machine(Loops):
             if self.happened > happened:
                 self.eventful.add(function.node)
         return self._returned(signal, frame, function.node)
+
+    def _forget_what_is_stored(self, function: FunctionValue, given: list[Any]) -> None:
+        """Forget what a call that is not followed may change of the objects that it gets."""
+        if function.node not in self.stored:
+            self.stored[function.node] = names_stored(self.program, function.node)
+        names = self.stored[function.node]
+        for one in given:
+            if names is None or not isinstance(one, Record) or one.entries is not None:
+                self.forget([one])
+                continue
+            self.memory.touch(one)
+            line = one.kind.line() if isinstance(one.kind, ClassValue) else []
+            inherited = {name: value for kind in line for name, value in kind.scope.names.items()}
+            held = {name: value for name, value in inherited.items() if not isinstance(value, FunctionValue)}
+            one.content.update((name, UNKNOWN) for name in names & {*one.content, *held})
 
     def _is_costly(self, function: ast.AST) -> bool:
         """Return whether a function was followed so often, and for so long, that it is not followed again."""

@@ -22,6 +22,7 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.signals import Ended
 from jobsubmit.check.interpreter.trace import Declared, Parsed
+from jobsubmit.check.program.library_calls import KNOWN_ADDERS
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.refusals import RefusingParser, evaluated
 
@@ -122,6 +123,19 @@ def _add_argument(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     return UNKNOWN
 
 
+def is_parser(value: Any) -> bool:
+    return isinstance(value, Record) and value.kind in (External(_PARSER), External(_GROUP))
+
+
+def extend(run: Calls, name: str, parser: Record) -> Record:
+    """Follow a function of a library that adds options to a parser, and returns it; others are not known."""
+    run.memory.touch(parser)
+    for option, takes_value in KNOWN_ADDERS.get(name, ()):
+        _add_argument(run, [parser, option], {} if takes_value else {"action": "store_true"})
+    parser.is_open = parser.is_open or name not in KNOWN_ADDERS
+    return parser
+
+
 def _converter(run: Calls, kind: Any) -> Callable[[str], Any]:
     if isinstance(kind, External) and kind.name in _CONVERTERS:
         return _CONVERTERS[kind.name]
@@ -218,7 +232,7 @@ def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest
     is_refused = is_refused or (bool(rest) and not takes_rest) or _lacks_required(owner, found)
     if is_refused and not takes_rest and not owner.is_open and _SUBPARSERS not in owner.content and not run.doubts:
         raise Ended
-    if rest and not takes_rest:
+    if rest and not takes_rest and not owner.is_open:
         found, made.is_open = argparse.Namespace(), True
     run.memory.touch(made)
     for name, value in vars(found).items():

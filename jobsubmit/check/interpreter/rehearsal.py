@@ -16,7 +16,8 @@ from jobsubmit.check.program.program import Program
 
 PARTS = 3  # of a step, where it is not known how many there are
 MOST_PASSES, MOST_STEPS, MOST_UPDATES = 40, 12_000, 3  # of a rehearsal: passes, steps of ours, steps of the optimizer
-_SWITCHES = ("no_sync", "no_backward_sync", "require_backward_grad_sync", "set_requires_gradient_sync")
+NO_EXCHANGE = ("no_sync", "no_backward_sync")  # contexts of a model in which gradients stay on each process
+_SWITCHES = (*NO_EXCHANGE, "require_backward_grad_sync", "set_requires_gradient_sync")
 _STEPS = re.compile(r"(?:optim|\bopt\b|opt_|_opt\b|scaler|solver)[\w.\[\]()'\"]*\.step$", re.IGNORECASE)
 _OF_TORCH = ("backward", "step", "train", "eval", "forward", "update", "to", "items", "get", "load", "save")
 _DEEPEST, _MOST_NAMED_ALIKE = 4, 3  # functions that call each other, and those with the same name
@@ -98,7 +99,7 @@ def switches_exchange(program: Program) -> bool:
 def context_of(node: ast.Call, callee: Any, args: list[Any], keywords: dict[str, Any]) -> Record | None:
     """Return the context that a call makes, in which gradients are not exchanged; None for another call."""
     name = _name_of(node, callee)
-    if name not in _SWITCHES[:2]:
+    if name not in NO_EXCHANGE:
         return None
     made = Record(External(name), is_open=True)
     place = 1 if name == "no_backward_sync" else None

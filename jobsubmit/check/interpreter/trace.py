@@ -37,6 +37,14 @@ class Made(NamedTuple):
     name: str
 
 
+class Place(NamedTuple):
+    """A place in a list of a certain length."""
+
+    module: Module
+    number: int
+    length: int
+
+
 class Inner(NamedTuple):
     """A function inside another one among the arguments of a call."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, is_count, trains
@@ -257,7 +257,7 @@ def _is_prepare(call: ast.Call) -> bool:
 
 def _accumulates_nothing(code: Code) -> Iterator[Finding]:
     """Yield a warning for steps that `accumulate` is to save up where the Accelerator does not know how many."""
-    wanted = code.values.arguments.get("gradient_accumulation_steps")
+    wanted = code.values.arguments.get("gradient_accumulation_steps", _wanted_by_words(code.facts.argv))
     uses = [call for _, call, _ in code.reached.calls if getattr(call.func, "attr", "") == "accumulate"]
     is_given = code.facts.mode != "command" and isinstance(wanted, int) and wanted > 1
     is_set_later = bool(code.program.stored_attributes & {*_STEPS})
@@ -277,6 +277,15 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
                 "pass it: Accelerator(gradient_accumulation_steps=…)",
             )
             return
+
+
+def _wanted_by_words(words: Sequence[str]) -> int | None:
+    """Return how many steps an argument asks for, where it is not known what parses it."""
+    found = (re.fullmatch(r"-*([\w.-]+)=(\d+)", word) for word in words)
+    steps = [
+        int(one[2]) for one in found if one and _ACCUMULATES.fullmatch(one[1].rpartition(".")[2].replace("-", "_"))
+    ]
+    return steps[0] if steps else None
 
 
 def _reads_own_setting(code: Code) -> bool:

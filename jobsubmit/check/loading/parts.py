@@ -64,11 +64,16 @@ def _undivided(code: Code) -> Iterator[Finding]:
     """Yield a warning for a stream of data that knows of no other processes, and that each of them reads as a whole."""
     if code.has_framework or not code.is_parallel or not (code.wraps_models or _is_sharded(code)):
         return
-    streams = {
-        f"{module.name}.{node.name}"
+    every = [
+        (module, node, _is_divided(code, node, module))
         for module, node in code.program.of(ast.ClassDef)
         if any(ast.unparse(base).endswith("IterableDataset") for base in node.bases)
-        and not _is_divided(code, node, module)
+    ]
+    is_any_divided = any(is_divided for _, _, is_divided in every)
+    streams = {
+        f"{module.name}.{node.name}"
+        for module, node, is_divided in every
+        if not is_divided and not (is_any_divided and _passes_on(node))
     }
     if not streams or _DIVIDERS & code.names:
         return
@@ -88,6 +93,18 @@ def _undivided(code: Code) -> Iterator[Finding]:
                 "in __iter__, let each rank skip the items of the others; with several workers, divide among them, too",
             )
             return
+
+
+def _passes_on(stream: ast.ClassDef) -> bool:
+    """Return whether a stream goes through another one that it gets: `iter(self.source)`."""
+    maker, goes = own_method(stream, "__init__"), own_method(stream, "__iter__")
+    if maker is None or goes is None:
+        return False
+    stores = [node for node in ast.walk(maker) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    given = {spelled(one) for one in stores if one.attr in parameters(maker)}
+    through = [node.iter for node in ast.walk(goes) if isinstance(node, ast.For)]
+    through += [node.args[0] for node in ast.walk(goes) if isinstance(node, ast.Call) and spelled(node.func) == "iter"]
+    return any(spelled(one) in given for one in through)
 
 
 def _may_get_rank(code: Code, call: ast.Call, name: str) -> bool:

@@ -13,6 +13,7 @@ from jobsubmit.check.processes.joining import check_groups, check_joining, check
 from jobsubmit.check.processes.loading import check_epochs_set, check_loading, check_sampler_of_all
 from jobsubmit.check.processes.meeting import check_leaving_alone, check_meeting
 from jobsubmit.check.processes.optimizers import check_optimizers_first
+from jobsubmit.check.processes.places import check_places
 from jobsubmit.check.processes.scaling import check_scales
 from jobsubmit.check.processes.starting import check_nested, check_pickling
 from jobsubmit.check.processes.states import check_states
@@ -22,7 +23,7 @@ from jobsubmit.common.finding import Finding
 
 OF_PROCESSES: tuple[Callable[[Code], Iterator[Finding]], ...] = (
     *(check_meeting, check_leaving_alone, check_joining, check_joining_twice, check_groups),
-    *(check_gpus_taken, check_spread_models, check_nested, check_pickling),
+    *(check_places, check_gpus_taken, check_spread_models, check_nested, check_pickling),
     *(check_dividing, check_parts_of_nodes, check_loading, check_sampler_of_all, check_epochs_set),
     *(check_writing, check_downloads_beyond, check_optimizers_first),
     *(

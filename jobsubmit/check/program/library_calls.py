@@ -34,6 +34,13 @@ _PARSES = ("parse_args", "parse_intermixed_args")
 _MAPPINGS = frozenset(
     ["dict", "Namespace", "SimpleNamespace", "EasyDict", "edict", "AttrDict", "Munch", "Box", "DotDict", "ConfigDict"]
 )
+# Functions of libraries that add options, each with its name and whether it takes a value.
+KNOWN_ADDERS = {
+    "deepspeed.add_config_arguments": (
+        *(("--deepspeed", False), ("--deepspeed_config", True), ("--deepspeed_mpi", False)),
+        *(("--deepscale", False), ("--deepscale_config", True)),
+    )
+}
 
 
 def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> Any:

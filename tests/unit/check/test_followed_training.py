@@ -736,3 +736,107 @@ def test_each_task_of_srun_is_a_process(waits: str, hangs: bool, tmp_path: Path)
     text = BY_TASKS.format(**{**GIVEN_BY_SRUN, "waits": waits})
     shown = found(tmp_path, text, command=["srun", "-n", "2", "python", "train.py"], **fields)
     assert shown == ({"rank-0-collective"} if hangs else set())
+
+
+@pytest.mark.parametrize(("place", "is_wrong"), [("rank", True), ("local_rank", False), ("rank % 2", False)])
+def test_a_list_with_a_place_for_each_process_of_a_node(place: str, is_wrong: bool, tmp_path: Path) -> None:
+    text = f"""{IMPORTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", nargs="+")
+args = parser.parse_args()
+rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(int(args.gpu[{place}]))
+dist.init_process_group("nccl")
+"""
+    fields: dict[str, Any] = {"args": ["--gpu", "0", "1"], "resources": TWO, **GPUS}
+    assert ("out-of-range" in found(tmp_path, text, **fields)) is is_wrong
+
+
+def test_a_place_that_an_error_is_expected_for(tmp_path: Path) -> None:
+    text = f"""{IMPORTED}
+rank = int(os.environ["RANK"])
+try:
+    name = ["a", "b"][rank]
+except IndexError:
+    name = "c"
+dist.init_process_group("nccl")
+"""
+    assert "out-of-range" not in found(tmp_path, text, resources=TWO, **GPUS)
+
+
+IN_PARTS = """parts = list(zip(x.chunk(4), y.chunk(4)))
+for i, (one, other) in enumerate(parts):
+    kept = accelerator.prepare(model)
+    context = kept.no_sync if {test} else contextlib.nullcontext
+    with context():
+        nn.functional.cross_entropy(kept(one), other).backward()
+optimizer.step()"""
+
+
+@pytest.mark.parametrize(("test", "is_wrong"), [("i > 0", True), ("i < len(parts) - 1", False)])
+def test_a_context_of_a_model_that_a_variable_holds(test: str, is_wrong: bool, tmp_path: Path) -> None:
+    text = "import contextlib\nfrom somewhere import accelerator\n" + program(IN_PARTS.format(test=test))
+    assert ("never-synchronized" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+STREAMS = f"""{IMPORTED}
+from torch.utils.data import IterableDataset, get_worker_info
+import sentencepiece, transformers
+class Tokens(IterableDataset):
+    def __init__(self, seed):
+        self.seed = seed
+    def __iter__(self):
+        info = get_worker_info()
+        {{sees}}
+        while True:
+            yield torch.zeros(4) + self.seed + (info.id if info else 0)
+class Processed(IterableDataset):
+    def __init__(self, source, change):
+        self.source, self.change = source, change
+    def __iter__(self):
+        return self.change(iter(self.source))
+def main():
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    sentencepiece.SentencePieceTrainer.train("text")
+    train_data = Tokens(7)
+    train_data = Processed(train_data, lambda rows: rows)
+    model = DDP(nn.Linear(4, 1).cuda())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x in DataLoader(train_data, 4):
+        model(x.cuda()).mean().backward()
+        optimizer.step()
+main()
+"""
+
+
+@pytest.mark.parametrize(("sees", "is_wrong"), [("pass", True), ("self.seed += dist.get_rank()", False)])
+def test_a_stream_that_another_one_passes_on(sees: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("no-sampler" in found(tmp_path, STREAMS.format(sees=sees), **GPUS)) is is_wrong
+
+
+ACCUMULATED = """
+from accelerate import Accelerator
+import torch, tyro, dataclasses
+@dataclasses.dataclass
+class Args:
+    lr: float = 0.1
+    accumulation_steps: int = 1
+args = tyro.cli(Args)
+accelerator = Accelerator({given})
+model = accelerator.prepare(torch.nn.Linear(4, 1))
+optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), args.lr))
+for x in accelerator.prepare(torch.utils.data.DataLoader(torch.zeros(8, 4))):
+    with accelerator.accumulate(model):
+        accelerator.backward(model(x).mean())
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "is_wrong"),
+    [("", 8, True), ("", 1, False), ("gradient_accumulation_steps=args.accumulation_steps", 8, False)],
+)
+def test_a_number_of_steps_that_an_unknown_parser_gets(given: str, steps: int, is_wrong: bool, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"hyperparameters": {"accumulation_steps": steps}, **GPUS}
+    assert ("never-accumulated" in found(tmp_path, ACCUMULATED.format(given=given), **fields)) is is_wrong

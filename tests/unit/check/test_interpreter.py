@@ -221,3 +221,78 @@ def main(**given):
 main(**unknown())
 """
     assert shown(tmp_path, text) == [UNKNOWN, UNKNOWN, True]
+
+
+def test_methods_of_an_object_that_something_unknown_gets(tmp_path: Path) -> None:
+    text = """
+class Base:
+    def run(self):
+        show(self.rate)
+        self.listener.begin(self)
+        return self.step()
+class Agent(Base):
+    unit = 3
+    def __init__(self, listener):
+        self.rate, self.listener = 0.1, listener
+    def step(self):
+        show(self is None)
+        show(self.unit)
+        return 7
+import somewhere
+agent = Agent(somewhere.listener(1)[0])
+show(agent.run())
+"""
+    assert shown(tmp_path, text) == [0.1, False, UNKNOWN, 7]
+
+
+def test_what_a_call_that_is_not_followed_again_may_change(tmp_path: Path) -> None:
+    text = """
+class Tree:
+    def __init__(self):
+        self.rate, self.depth, self.seen = 0.1, 0, []
+    def walk(self, value):
+        self.depth += 1
+        self.seen.append(value)
+        return {key: self.walk(one) for key, one in value.items()} if isinstance(value, dict) else value
+tree = Tree()
+import somewhere
+tree.walk(somewhere.value())
+show(tree.rate)
+show(tree.depth)
+show(len(tree.seen))
+"""
+    assert shown(tmp_path, text) == [0.1, UNKNOWN, UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("adds", "given", "seen"),
+    [
+        ("deepspeed.add_config_arguments(parser)", ["--deepspeed", "--steps", "5"], [5, True, None]),
+        ("deepspeed.add_tuning_arguments(parser)", ["--warm", "2", "--steps", "5"], [5, UNKNOWN, UNKNOWN]),
+    ],
+)
+def test_a_parser_that_a_library_adds_options_to(adds: str, given: list[str], seen: list[Any], tmp_path: Path) -> None:
+    text = f"""
+import argparse, deepspeed
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=3)
+parser = {adds}
+args = parser.parse_args()
+show(args.steps)
+show(args.deepspeed)
+show(args.deepspeed_config)
+"""
+    assert shown(tmp_path, text, *given) == seen
+
+
+def test_an_entry_of_an_entry_that_is_not_known(tmp_path: Path) -> None:
+    text = """
+import somewhere
+info = {"rate": 0.1, "loss": somewhere.loss(), "steps": 3}
+info["loss"]["total"] = 1
+show(info["rate"])
+show("total" in info)
+info[somewhere.name()]["total"] = 1
+show(info["rate"])
+"""
+    assert shown(tmp_path, text) == [0.1, False, UNKNOWN]

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import Gap
-from jobsubmit.check.parsers.argparse.search import ADDS, GROUPS, KNOWN_ADDERS, LENIENT, STRICT, Search
+from jobsubmit.check.parsers.argparse.search import ADDS, GROUPS, LENIENT, STRICT, Search
 from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.library_calls import KNOWN_ADDERS
 from jobsubmit.check.program.module import Module
 
 _HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")

@@ -9,7 +9,8 @@ from typing import Any
 
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.parsers.argparse.loops import Pass, keywords_of, type_name
-from jobsubmit.check.parsers.argparse.search import KNOWN_ADDERS, Search
+from jobsubmit.check.parsers.argparse.search import Search
+from jobsubmit.check.program.library_calls import KNOWN_ADDERS
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 

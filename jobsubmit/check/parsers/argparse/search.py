@@ -16,13 +16,6 @@ from jobsubmit.check.program.values import Values
 
 CREATES = "argparse.ArgumentParser"
 ADDS = ("add_argument",)
-# Functions of libraries that add options, each with its name and whether it takes a value.
-KNOWN_ADDERS = {
-    "deepspeed.add_config_arguments": (
-        *(("--deepspeed", False), ("--deepspeed_config", True), ("--deepspeed_mpi", False)),
-        *(("--deepscale", False), ("--deepscale_config", True)),
-    )
-}
 STRICT = ("parse_args", "parse_intermixed_args")
 GROUPS = ("add_argument_group", "add_mutually_exclusive_group")
 LENIENT = ("parse_known_args", "parse_known_intermixed_args")
