@@ -78,9 +78,10 @@ class Rehearsal:
             if isinstance(one, Gradients):
                 waiting.append(one)
             elif waiting:
-                is_lost = waiting[-1].are_exchanged is False
+                last = waiting[-1]
                 some = any(each.are_exchanged for each in waiting)
-                found.append((waiting[-1], some) if is_lost else None)
+                if last.are_exchanged is not None or not found:
+                    found.append((last, some) if last.are_exchanged is False else None)
                 waiting = []
         return found[-1] if found and None not in found else None
 
