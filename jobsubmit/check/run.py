@@ -246,7 +246,7 @@ def _not_followed(job: LaunchPlan, read: Callable[[str], str], paths: Container[
     named = next((word for word in _PROGRAM.findall(text) if posixpath.normpath(word) in paths), None)
     if named is not None:
         said = f"it is not clear how this starts {named}, so its code is not checked"
-        hint = "start it with one line of a shell: a launcher, or python, with the path of the file"
+        hint = "start it with a line such as `torchrun train.py`, with the path of the file"
         yield Finding("unknown", "command", "command", said, hint)
 
 

@@ -21,6 +21,6 @@ def check_places(code: Code) -> Iterator[Finding]:
                     f"rank {one.process.rank} asks for place {place.number} of {ast.unparse(node.value)}, which has "
                     f"{place.length}: IndexError"
                 )
-                hint = "take the rank within the node (LOCAL_RANK) for what each node has once"
+                hint = "use the rank within the node (LOCAL_RANK), if the list is for the processes of one node"
                 yield Finding("error", "out-of-range", place.module.where(node), said, hint)
                 return

@@ -16,7 +16,7 @@ from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch
 
 _BY_TORCH = {"torchrun": "torchrun", "launch": "torch.distributed.launch"}
-_NAMES = {**_BY_TORCH, "accelerate": "accelerate launch"}
+_NAMES = {**_BY_TORCH, "accelerate": "accelerate"}
 _HINTS = {
     "torchrun": "let jobsubmit start it: replace `command` by mode: torchrun and boot_file; or pass --nnodes=$NNODES "
     "--node_rank=$NODE_RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT with `bash -c`",

@@ -61,7 +61,7 @@ def _unreadable(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding
         if done.returncode and said:
             text = f"bash cannot parse this script: {said[2].strip()}"
             yield Finding(
-                "error", "shell-syntax", f"{script}:{said[1]}", text, f"correct it; `bash -n {script}` checks"
+                "error", "shell-syntax", f"{script}:{said[1]}", text, f"correct it, and test it with `bash -n {script}`"
             )
 
 
@@ -70,7 +70,7 @@ def _ended(started: Started) -> Iterator[Finding]:
     for one in started.executed:
         if one.words[0] == "exit" and one.words[1:2] > ("0",) and one.words[1].isdecimal() and one.is_sure:
             said = f"the script ends here, with exit code {one.words[1]}"
-            hint = "look at the condition above this line, and at the arguments and variables that the job gives it"
+            hint = "check the condition above this line, and the arguments and variables of the job"
             yield Finding("error", "script-ends", one.where, said, hint)
             return
 
@@ -80,8 +80,10 @@ def _cut(started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     for one in started.executed:
         script = read(one.where.partition(":")[0])
         if one.words[0].startswith("--") and one.is_sure and not parse_shell(script).root_node.has_error:
-            said = f"the shell takes {one.words[0]} for a command: the one before it ends above this line"
-            hint = "end each line but the last with a backslash, with nothing after it, and put no comment between them"
+            said = f"the shell runs {one.words[0]} as a command: the command above ends before this line"
+            hint = (
+                "end each line but the last with a backslash and nothing after it, and put no comment between the lines"
+            )
             yield Finding("error", "cut-command", one.where, said, hint)
             return
 
@@ -110,7 +112,7 @@ def _dropped(job: LaunchPlan, started: Started) -> Iterator[Finding]:
     used = [one for one in given if any((one.text.partition("=")[2] or one.text) in text for text in texts)]
     if given and not used and not any(map(is_open, started.words)) and started.words[0] not in (job.command or ()):
         names = ", ".join(one.text.partition("=")[0] for one in given[:3])
-        said = f"the script passes none of the arguments on that the job gives it: {names}"
+        said = f"the script does not pass on the arguments of the job: {names}"
         hint = 'put "$@" at the end of the line that starts the program'
         yield Finding("warning", "arguments-dropped", started.where, said, hint)
 
