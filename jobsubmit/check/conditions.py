@@ -13,6 +13,7 @@ from jobsubmit.check.program.operations import is_open
 from jobsubmit.check.program.variables import is_executed
 from jobsubmit.common.finding import Finding
 
+_LONGEST_LIST = 60  # letters
 _MOST_VALUES = 3
 _DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
@@ -125,6 +126,7 @@ def _values_in(code: Code, test: ast.expr, module: Module) -> str:
     for node in ast.walk(test):
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             value = code.values.of(node, module)
-            if not is_open(value) and isinstance(value, (bool, int, float, str, type(None))):
+            is_short = isinstance(value, (list, tuple)) and len(repr(value)) <= _LONGEST_LIST
+            if not is_open(value) and (is_short or isinstance(value, (bool, int, float, str, type(None)))):
                 found.setdefault(ast.unparse(node), repr(value))
     return ", ".join(f"{name} is {value}" for name, value in [*found.items()][:_MOST_VALUES])

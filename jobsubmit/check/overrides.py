@@ -14,8 +14,9 @@ from jobsubmit.common.finding import Finding
 
 def check_overrides(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
     """Yield options, names that the configuration lacks, and values that are not given."""
-    if code.line.kind == "omegaconf":
+    if code.line.kind in ("omegaconf", "argparse"):
         yield from _with_dashes(code, words)
+    if code.line.kind == "omegaconf":
         yield from _not_in_class(code, words)
     composed = code.values.composed
     if composed is None or code.line.kind != "hydra":
@@ -66,10 +67,16 @@ def check_overrides(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
 
 
 def _with_dashes(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
-    """Yield a warning for options with dashes, which OmegaConf takes as parts of the names."""
+    """Yield a warning for options with dashes, which OmegaConf takes as parts of the names.
+
+    They are all that the job gives, or those that a parser leaves: `OmegaConf.from_cli(unknown)`.
+    """
     reads = [call for _, call, name in code.reached.calls if name.endswith("OmegaConf.from_cli")]
-    for word in words if not any(call.args or call.keywords for call in reads) else ():
-        if word.text.startswith("--") and word.field:
+    takes_rest = any(call.args or call.keywords for call in reads)
+    is_left = code.line.kind == "argparse" and not code.line.is_strict and not code.line.gaps
+    for word in words if reads and takes_rest is is_left else ():
+        is_taken = is_left and code.line.option(word.name) is not None
+        if word.text.startswith("--") and word.field and not is_taken:
             yield Finding(
                 "warning",
                 "argument-unknown",

@@ -113,9 +113,11 @@ _COMMENT_LINE = re.compile(r"(?m)^\s*#.*$")
 _OF_TASKS = ("srun", "mpirun")  # launchers that set the variables of a scheduler, and none of torch
 _SET_BY_TORCH = (*LAUNCHER_VARIABLES, contract.MASTER_ADDR, contract.MASTER_PORT)
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
-# `pip install -e .` in the setup, or a line `-e .` of the requirements.
+# `pip install -e .` or `python setup.py develop` in the setup, or a line `-e .` of the requirements.
 _INSTALLS_CODE = re.compile(
-    r"""(?:\bpip3?\s+install\b[^\n;&|]*\s|^(?:-e\s+)?)["']?\./?(?:\[[\w, -]*\])?["']?(?=[\s;&|]|$)""", re.M
+    r"\bsetup\.py\s[^\n;&|]*\b(?:develop|install)\b"
+    r"""|(?:\bpip3?\s+install\b[^\n;&|]*\s|^(?:-e\s+)?)["']?\./?(?:\[[\w, -]*\])?["']?(?=[\s;&|]|$)""",
+    re.MULTILINE,
 )
 
 

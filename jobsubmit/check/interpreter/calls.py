@@ -11,6 +11,7 @@ from jobsubmit.check.interpreter.library import FUNCTIONS as OF_LIBRARIES, value
 from jobsubmit.check.interpreter.mappings import is_mapping
 from jobsubmit.check.interpreter.memory import (
     MORE,
+    NAMESPACE,
     ClassValue,
     Container,
     External,
@@ -26,6 +27,7 @@ from jobsubmit.check.interpreter.methods import method_of_container, method_of_t
 from jobsubmit.check.interpreter.noting import Noting, is_followed
 from jobsubmit.check.interpreter.of_torch import start_process
 from jobsubmit.check.interpreter.own import derived_call, mark_part, prepared
+from jobsubmit.check.interpreter.placing import MOVES
 from jobsubmit.check.interpreter.rehearsal import context_of
 from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.wrappers import OWNER, STATE
@@ -144,7 +146,11 @@ class Calls(Noting):
             case Record(kind=ClassValue() as kind) if isinstance(kind.find("__call__"), FunctionValue):
                 return self.invoke(kind.find("__call__"), [callee, *args], keywords, is_open=is_open)
         self._call_back(args, keywords)
-        self.forget([*args, *keywords.values()])
+        given = [*args, *keywords.values()]
+        if self.path and isinstance(getattr(self.path[-1], "func", None), (ast.Subscript, ast.Call)):
+            # It is one of several classes or builders: they read the arguments of the program.
+            given = [one for one in given if not isinstance(one, Record) or one.kind != NAMESPACE]
+        self.forget(given)
         self.unknown_calls += 1
         return UNKNOWN
 
@@ -247,6 +253,8 @@ class Calls(Noting):
         self.unknown_calls += 1
         made = mark_part(Record(External(name), is_open=True), [*args, *keywords.values()])
         self.wrappers.wrap(made, name, args, keywords)
+        if name.endswith("DistributedDataParallel") and self.path and not self.doubts:
+            self.places.wrap(self.path[-1], self.here, args, keywords)
         return made
 
     def _call_back(self, args: list[Any], keywords: dict[str, Any]) -> None:
@@ -291,6 +299,8 @@ class Calls(Noting):
             return _method_of_path(owner, name, args)
         if isinstance(owner, Record):
             if name in GIVES_BACK:
+                if name in MOVES:
+                    self.places.move(owner)
                 return owner
             if name == "__getattribute__":
                 return self.attribute(owner, args[0]) if isinstance(args[0], str) else UNKNOWN

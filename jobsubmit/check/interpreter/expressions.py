@@ -25,6 +25,7 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.operators import OBJECTS, Operators
 from jobsubmit.check.interpreter.own import Waits, derived, derived_attribute, item_of
+from jobsubmit.check.interpreter.placing import Places
 from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.rehearsal import Gradients, Rehearsal
 from jobsubmit.check.interpreter.scaling import Scales, carrier_in, power_of_number, power_of_product
@@ -90,6 +91,7 @@ class Expressions(Operators):
         self.flags: dict[str, Any] = {}  # of absl
         self.wrappers = Wrappers()
         self.scales = Scales()
+        self.places = Places()
         self.is_wrapped = False  # whether a model was made that averages its gradients
         self.without_gradients = 0  # blocks around
         self.has_changed = False  # in the branches that were followed last

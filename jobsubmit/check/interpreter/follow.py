@@ -9,6 +9,7 @@ from typing import Any
 
 from jobsubmit.check.interpreter.machine import Machine
 from jobsubmit.check.interpreter.own import Decision
+from jobsubmit.check.interpreter.placing import OnCpu
 from jobsubmit.check.interpreter.process import Process, some_processes
 from jobsubmit.check.interpreter.rehearsal import Gradients
 from jobsubmit.check.interpreter.scaling import Scales
@@ -38,7 +39,8 @@ class Followed:
     It `is_whole` unless it was not followed to its end; it `is_nested` if a launcher starts it, and it starts others.
     `decisions` are what it decides by its own data, `unaveraged` are gradients that it keeps for itself, and `scales`
     say by which numbers losses and gradients are multiplied. Of `skipped` functions, some calls were not followed.
-    `beyond` are places that it surely asks for, and that lists do not have.
+    `beyond` are places that it surely asks for, and that lists do not have, and `on_cpu` wrappers for GPUs of models
+    that are on the CPU.
     """
 
     process: Process
@@ -53,6 +55,7 @@ class Followed:
     is_wrapped: bool = False
     skipped: Set[ast.AST] = frozenset()
     beyond: Mapping[ast.Subscript, Place] = field(default_factory=dict)
+    on_cpu: Sequence[OnCpu] = ()
 
 
 def follow_processes(
@@ -79,6 +82,7 @@ def follow_processes(
             machine.is_wrapped,
             trace.skipped,
             machine.beyond,
+            machine.places.on_cpu,
         )
         found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, *known))
     return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.memory import (
@@ -22,6 +24,7 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.signals import Ended
 from jobsubmit.check.interpreter.trace import Declared, Parsed
+from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.library_calls import KNOWN_ADDERS
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.refusals import RefusingParser, evaluated
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 _PARSER, _GROUP = "argparse.ArgumentParser", "argparse._ArgumentGroup"
 _DECLARED = "declared"
+_FILES = "files"
+# `name = value  # comment`, `name: value`, `name value`, `name`, but no comment and no section.
+_SETTING = re.compile(r"\s*(?:--)?([^:=;#\s\[]+)\s*(?:[:=\s]\s*(.+?)?)?\s*(?:\s[;#].*)?$")
 _SUBPARSERS = "argparse._SubParsersAction"
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _ACTIONS = (
@@ -59,6 +65,40 @@ def _made(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Record:
     record.content[_DECLARED] = [one for parent in parents for one in parent.content[_DECLARED]]
     record.is_open = "parents" in keywords and run.items(keywords["parents"]) is None
     return record
+
+
+def _made_with_files(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Record:
+    """Return a parser of configargparse, which reads words from files as well."""
+    record = _made(run, args, keywords)
+    record.content[_FILES] = "config_file_parser_class" not in keywords
+    record.is_open = record.is_open or not record.content[_FILES]
+    return record
+
+
+def _words_of_files(run: Calls, owner: Record, words: list[str]) -> list[str]:
+    """Return the words that a configuration file adds; source: `DefaultConfigFileParser` of configargparse 1.7."""
+    options = owner.content.get(_DECLARED, ()) if owner.content.get(_FILES) else ()
+    found: list[list[str]] = []
+    for option in (one for one in options if one.keywords.get("is_config_file") is True):
+        given = [word.partition("=")[2] for word in words if word.partition("=")[0] in option.names and "=" in word]
+        given += [following for word, following in pairwise(words) if word in option.names]
+        path = given[-1] if given else option.keywords.get("default")
+        for setting in filter(None, map(_SETTING.match, read_text(run.program, str(path)).splitlines())):
+            found += _words_of_setting(setting[1], (setting[2] or "").strip("'\""), options)
+    own = {word.partition("=")[0] for word in words}
+    return [word for group in found for word in group if group[0].partition("=")[0] not in own]
+
+
+def _words_of_setting(name: str, value: str, options: Iterable[Declared]) -> list[list[str]]:
+    """Return the words of a line of a configuration file."""
+    option = next((one for one in options if f"--{name}" in one.names), None)
+    if option is None:
+        return []
+    if str(option.keywords.get("action", "")).startswith("store_"):
+        return [[f"--{name}"]] if value.lower() in ("true", "yes", "1", "") else []
+    if value.startswith("[") and value.endswith("]"):
+        return [[f"--{name}", *(part.strip() for part in value[1:-1].split(","))]]
+    return [[f"--{name}={value}"]]
 
 
 def _parents(run: Calls, keywords: dict[str, Any]) -> list[Record]:
@@ -213,6 +253,9 @@ def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest
     held = _held(owner)
     given = args[1] if len(args) > 1 else keywords.get("args")
     words = [*run.facts.argv] if given is None else plain(given)
+    is_of_job = words == [*run.facts.argv]
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        words = [*_words_of_files(run, owner, words), *words]
     into = args[2] if len(args) > 2 else keywords.get("namespace")  # noqa: PLR2004
     made = into if isinstance(into, Record) else Record(NAMESPACE)
     made.is_open = made.is_open or owner.is_open
@@ -225,7 +268,7 @@ def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest
     except Exception:  # words that the program refuses: that is another check's
         found, rest = argparse.Namespace(), []
         made.is_open = is_refused = True
-    if words == [*run.facts.argv] and run.path:
+    if is_of_job and run.path:
         declared = tuple(owner.content.get(_DECLARED, ()))
         is_open = owner.is_open or _SUBPARSERS in owner.content or (is_refused and takes_rest)
         run.trace.parsed[run.path[-1]] = Parsed(run.path[-1], run.here, declared, not takes_rest, is_open)
@@ -270,7 +313,11 @@ _OF_ADDERS = {
     **dict.fromkeys(("add_argument_group", "add_mutually_exclusive_group"), _group),
 }
 PARSERS: Mapping[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
-    **dict.fromkeys((_PARSER, "ArgumentParser", "configargparse.ArgumentParser", "jsonargparse.ArgumentParser"), _made),
+    **dict.fromkeys((_PARSER, "ArgumentParser", "jsonargparse.ArgumentParser"), _made),
+    **dict.fromkeys(
+        tuple(f"configargparse.{name}" for name in ("ArgumentParser", "ArgParser", "ConfigArgumentParser")),
+        _made_with_files,
+    ),
     **{f"{kind}.{name}": known for kind in (_PARSER, _GROUP) for name, known in _OF_ADDERS.items()},
     f"{_GROUP}.set_defaults": _set_defaults,
     f"{_PARSER}.set_defaults": _set_defaults,

@@ -293,8 +293,8 @@ def _reads_own_setting(code: Code) -> bool:
 
     No argument and no configuration may tell Accelerate of it by its own name.
     """
-    given = " ".join(code.facts.argv)
-    if "gradient_accumulation_steps" in given or "gradient_accumulation_steps" in code.program.configured_names:
+    may_be_told = code.facts.mode == "command" and "gradient_accumulation_steps" in code.program.configured_names
+    if "gradient_accumulation_steps" in " ".join(code.facts.argv) or may_be_told:
         return False
     reads = (node for node in code.program.of(ast.Attribute) if _ACCUMULATES.fullmatch(node[1].attr))
     values = [code.values.of(node, module) for module, node in reads if code.reached.of(node, module)]

@@ -17,7 +17,7 @@ from jobsubmit.check.processes.places import check_places
 from jobsubmit.check.processes.scaling import check_scales
 from jobsubmit.check.processes.starting import check_nested, check_pickling
 from jobsubmit.check.processes.states import check_states
-from jobsubmit.check.processes.wrapping import check_bypassing, check_keys
+from jobsubmit.check.processes.wrapping import check_bypassing, check_keys, check_places_of_models
 from jobsubmit.check.processes.writing import check_downloads_beyond, check_writing
 from jobsubmit.common.finding import Finding
 
@@ -29,6 +29,7 @@ OF_PROCESSES: tuple[Callable[[Code], Iterator[Finding]], ...] = (
     *(
         check_scales,
         check_bypassing,
+        check_places_of_models,
         check_keys,
         check_states,
         check_exchanging,

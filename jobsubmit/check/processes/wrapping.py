@@ -9,6 +9,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.processes.pairs import whole
 from jobsubmit.common.finding import Finding
 
+_PLACES_ALL = frozenset(["set_default_device", "set_default_tensor_type", "init_empty_weights"])
 _CHANGES = ("module.", "removeprefix", "consume_prefix_in_state_dict_if_present", "_orig_mod.")
 
 
@@ -26,6 +27,28 @@ def check_bypassing(code: Code) -> Iterator[Finding]:
                 "call the wrapper",
             )
             return
+
+
+def check_places_of_models(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a wrapper is made for a GPU, and nothing moved its model there."""
+    if code.facts.gpus == 0 or not _PLACES_ALL.isdisjoint(code.names) or _makes_on_device(code):
+        return
+    for one in (one for followed in code.followed[:1] for one in followed.on_cpu):
+        given = ast.unparse(one.call.args[0]) if one.call.args else "the model"
+        yield Finding(
+            "warning",
+            "model-on-cpu",
+            one.module.where(one.call),
+            f"{given} is still on the CPU when DistributedDataParallel gets it, and the processes communicate on GPUs",
+            "move it first: model.to(local_rank)",
+        )
+        return
+
+
+def _makes_on_device(code: Code) -> bool:
+    """Return whether models may be made on a GPU: `with torch.device("cuda"):`."""
+    items = (item.context_expr for _, node in code.program.of(ast.With) for item in node.items)
+    return any("device" in ast.unparse(one) for one in items)
 
 
 def check_keys(code: Code) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ _WORD = re.compile(rb"[A-Za-z_]\w*")
 _LISTS = re.compile(r"listdir|scandir|iterdir|glob\(|iter_modules|walk_packages")
 _LARGEST = 4 << 20
 _CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
+_SETTINGS = (".txt", ".cfg", ".conf", ".ini")  # they may be configurations, if they are short
 _IMPORTS_BY_NAME = re.compile(
     rb"^\s*(?:import|from)\s+(?:hydra|jsonargparse)\b|LightningCLI|import_module\("
     rb"|def (?:instantiate_from_config|get_obj_from_str)\b",
@@ -75,6 +76,8 @@ def load_program(
     if boot_file not in sources:
         return None
     configurations = {file.path: file.source for file in bundle.files if file.path.endswith(_CONFIGURATIONS)}
+    texts = [file for file in bundle.files if file.path.endswith(_SETTINGS) and file.size <= LONGEST_CONFIGURATION]
+    configurations |= {file.path: file.source for file in texts}
     folder = PurePosixPath(boot_file).parent.as_posix()
     roots = ("" if folder == "." or is_module else f"{folder}/", *more_roots)
     home = folder.replace("/", ".") if is_module and folder != "." else ""

@@ -80,7 +80,7 @@ def _leaves(settings: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Any]
         if isinstance(value, dict):
             yield from _leaves(value, f"{above}{name}.")
         else:
-            yield f"{above}{name}", value
+            yield f"{above}{name}", _decoded(value)
 
 
 def _of_list(words: Any) -> dict[str, Any] | None:

@@ -142,7 +142,8 @@ def _chooses(code: Code) -> bool:
     sets = any(name.startswith(("set_device", "set_default_device", "init_device_mesh")) for name in names)
     texts = ((module, node) for module, node in code.program.of(ast.Constant) if "cuda:" in str(node.value))
     names_one = _limits_visible(code) or any(code.reached.of(node, module) for module, node in texts)
-    is_known = not (code.program.broken or code.program.unread or code.looks_up_names)
+    is_whole = bool(code.followed) and all(one.is_whole for one in code.followed)
+    is_known = not (code.program.broken or code.program.unread) and (is_whole or not code.looks_up_names)
     return sets or names_one or not is_known or _takes_number(code)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code, is_count, is_ddp
@@ -125,7 +126,7 @@ def _local_rank(code: Code) -> Iterator[Finding]:
     if passed and (code.line.is_strict or any(passed[0] in o.names for o in declared)):
         return
     used = next(_device_uses(code, option), "")
-    if used and not _is_set_again(code, "local_rank"):
+    if used and not _is_set_again(code, "local_rank", option.default):
         hint = 'read the environment: int(os.environ["LOCAL_RANK"])'
         result = f"and all processes of a node share one device ({used})"
         if option.default == -1:
@@ -163,7 +164,7 @@ def _left_out_of_group(code: Code, option: Option) -> Iterator[Finding]:
             return
 
 
-def _is_set_again(code: Code, field: str) -> bool:
+def _is_set_again(code: Code, field: str, default: Any) -> bool:
     """Return whether a field of the arguments may be set later, to what differs between processes.
 
     A field of `self`, or of something imported, is none of the arguments.
@@ -173,6 +174,7 @@ def _is_set_again(code: Code, field: str) -> bool:
         and spelled(store.value) not in home.aliases
         and code.reached.of(store, home)
         and not isinstance(assigned_to(store, home), ast.Constant)
+        and code.values.of(assigned_to(store, home) or store, home) != default
         for home, store in code.program.attribute_stores.get(field, ())
     )
 
