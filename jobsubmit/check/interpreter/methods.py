@@ -9,8 +9,8 @@ from jobsubmit.check.interpreter.files import read_file
 from jobsubmit.check.interpreter.memory import Container, Own, boxed, plain
 from jobsubmit.check.interpreter.scaling import carrier_in
 from jobsubmit.check.interpreter.signals import Raised
-from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.operations import UNKNOWN, Several, lifted
+from jobsubmit.check.program.yacs import decoded
 
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
@@ -131,7 +131,15 @@ def merge(run: Calls, target: Container, added: Container) -> None:
 def _merge_from_file(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]) -> None:
     read = read_file(run, args[0], "yaml")
     is_based = isinstance(read, Container) and any(key in read.content for key in ("_BASE_", "_base_", "BASE"))
-    _merge(run, owner, [UNKNOWN if is_based else read], {})
+    _merge(run, owner, [UNKNOWN if is_based else _with_literals(read)], {})
+
+
+def _with_literals(value: Any) -> Any:
+    """Return the settings of a file, whose texts may be literals of Python: `STEPS: (60, 80)`."""
+    if isinstance(value, Container) and isinstance(value.content, dict):
+        value.content.update((key, _with_literals(one)) for key, one in list(value.content.items()))
+        return value
+    return boxed(decoded(value)) if isinstance(value, str) else value
 
 
 def _merge_from_list(run: Calls, owner: Container, args: list[Any], keywords: dict[str, Any]) -> None:
@@ -144,7 +152,7 @@ def _merge_from_list(run: Calls, owner: Container, args: list[Any], keywords: di
         target: Any = owner
         for part in above:
             target = run.attribute(target, part)
-        run.set_item(target, last, parse_text(value) if isinstance(value, str) else value)
+        run.set_item(target, last, _with_literals(value))
 
 
 def deep_copied(value: Any) -> Any:

@@ -80,7 +80,7 @@ def _leaves(settings: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Any]
         if isinstance(value, dict):
             yield from _leaves(value, f"{above}{name}.")
         else:
-            yield f"{above}{name}", _decoded(value)
+            yield f"{above}{name}", decoded(value)
 
 
 def _of_list(words: Any) -> dict[str, Any] | None:
@@ -88,10 +88,10 @@ def _of_list(words: Any) -> dict[str, Any] | None:
         return {}
     if not isinstance(words, list) or has_gaps(words) or len(words) % 2:
         return None
-    return {str(name): _decoded(value) for name, value in zip(words[::2], words[1::2], strict=True)}
+    return {str(name): decoded(value) for name, value in zip(words[::2], words[1::2], strict=True)}
 
 
-def _decoded(text: Any) -> Any:
+def decoded(text: Any) -> Any:
     """Return what a word means: a literal of Python, else the word itself."""
     try:
         return ast.literal_eval(text) if isinstance(text, str) else text

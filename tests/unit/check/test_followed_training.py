@@ -840,3 +840,162 @@ for x in accelerator.prepare(torch.utils.data.DataLoader(torch.zeros(8, 4))):
 def test_a_number_of_steps_that_an_unknown_parser_gets(given: str, steps: int, is_wrong: bool, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"hyperparameters": {"accumulation_steps": steps}, **GPUS}
     assert ("never-accumulated" in found(tmp_path, ACCUMULATED.format(given=given), **fields)) is is_wrong
+
+
+IN_A_CLASS = f"""{IMPORTED}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+class Models:
+    def __init__(self, number):
+        self.first = Net().to(number)
+        self.second = {{second}}
+        {{more}}
+        self.first = DDP(self.first, device_ids=[number])
+        self.second = DDP(self.second, device_ids=[number])
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+Models(int(os.environ["LOCAL_RANK"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("second", "more", "is_wrong"),
+    [
+        ("Net()", "pass", True),
+        ("Net()", "self.second.cuda()", False),
+        ("Net().to(number)", "pass", False),
+        ("Net()", "nn.ModuleList([self.second]).to(number)", True),
+        ("Net()", "torch.set_default_device('cuda')", False),
+    ],
+)
+def test_a_model_of_an_object_that_stays_on_the_cpu(second: str, more: str, is_wrong: bool, tmp_path: Path) -> None:
+    text = IN_A_CLASS.format(second=second, more=more)
+    assert ("model-on-cpu" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+CROPS = """
+import argparse, torch, torch.distributed as dist
+parser = argparse.ArgumentParser()
+parser.add_argument("--sizes", type=int, nargs="+", default=[224])
+parser.add_argument("--counts", type=int, nargs="+", default=[2])
+args = parser.parse_args()
+class Crops:
+    def __init__(self, sizes, counts):
+        assert len(sizes) == len(counts)
+dist.init_process_group("nccl")
+Crops(args.sizes, args.counts)
+"""
+
+
+def test_an_assertion_about_lists(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"args": ["--counts", "2", "6"], **GPUS}
+    assert "unfulfilled" in found(tmp_path, CROPS, **fields)
+    fields["args"] += ["--sizes", "224", "96"]
+    assert "unfulfilled" not in found(tmp_path, CROPS, **fields)
+
+
+LEFT_FOR_CLI = """
+import argparse
+from omegaconf import OmegaConf
+parser = argparse.ArgumentParser()
+parser.add_argument("--config")
+args, rest = parser.parse_known_args()
+cfg = OmegaConf.merge(OmegaConf.load(args.config), OmegaConf.from_cli(rest))
+"""
+
+
+@pytest.mark.parametrize(("word", "is_wrong"), [("--train.rate=2", True), ("train.rate=2", False)])
+def test_words_that_a_parser_leaves_for_omegaconf(word: str, is_wrong: bool, tmp_path: Path) -> None:
+    with_files(tmp_path, {"base.yaml": "train: {rate: 1}\n"})
+    fields: dict[str, Any] = {"args": ["--config=base.yaml", word], **GPUS}
+    assert ("argument-unknown" in found(tmp_path, LEFT_FOR_CLI, **fields)) is is_wrong
+
+
+FROM_FILE = """
+import configargparse, torch, torch.distributed as dist
+parser = configargparse.ArgumentParser()
+parser.add_argument("--config", is_config_file=True)
+parser.add_argument("--world", type=int, default=1)
+parser.add_argument("--distributed", action="store_true")
+parser.add_argument("--names", nargs="+", default=[])
+args = parser.parse_args()
+if args.distributed:
+    assert args.world == dist.get_world_size() and args.names == ["a", "b"]
+"""
+
+
+@pytest.mark.parametrize(("size", "is_wrong"), [("4  # of both nodes", False), ("3", True)])
+def test_a_configuration_that_configargparse_reads(size: str, is_wrong: bool, tmp_path: Path) -> None:
+    lines = f"[start]\n; how it starts\nworld = {size}\ndistributed = True\nnames: [a, b]\nother = 5\n"
+    with_files(tmp_path, {"base.txt": lines})
+    fields: dict[str, Any] = {"args": ["--config", "base.txt"], "resources": TWO, **GPUS}
+    assert ("unfulfilled" in found(tmp_path, FROM_FILE, **fields)) is is_wrong
+
+
+LEFT_ALONE = """
+import argparse, torch, torch.distributed as dist
+class Settings:
+    pass
+def run(local_rank):
+    settings = Settings()
+    settings.local_rank = {kept}
+    return settings
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+args = parser.parse_args()
+if args.local_rank != -1:
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(args.local_rank)
+run(args.local_rank)
+"""
+
+
+def test_a_local_rank_that_is_kept_elsewhere(tmp_path: Path) -> None:
+    assert "local-rank" in found(tmp_path, LEFT_ALONE.format(kept="local_rank"), **GPUS)
+    assert "local-rank" not in found(tmp_path, LEFT_ALONE.format(kept="dist.get_node_local_rank()"), **GPUS)
+
+
+BY_YACS = """
+from yacs.config import CfgNode as CN
+_C = CN()
+_C.STEPS = (1, 2)
+_C.RATE = 0.1
+def main():
+    cfg = _C.clone()
+    cfg.merge_from_file("base.yaml")
+    if not list(cfg.STEPS) == sorted(cfg.STEPS):
+        raise ValueError("steps must increase")
+main()
+"""
+
+
+@pytest.mark.parametrize(("steps", "is_wrong"), [("(60, 80)", False), ("(80, 60)", True)])
+def test_a_literal_in_a_file_of_yacs(steps: str, is_wrong: bool, tmp_path: Path) -> None:
+    with_files(tmp_path, {"base.yaml": f"STEPS: {steps}\n"})
+    assert ("unfulfilled" in found(tmp_path, BY_YACS, **GPUS)) is is_wrong
+
+
+BUILT = """
+import argparse, torch, torch.distributed as dist
+from somewhere import builders
+parser = argparse.ArgumentParser()
+parser.add_argument("--size", type=int, default=3)
+args = parser.parse_args()
+data = {call}
+assert args.size % 4 == 0
+"""
+
+
+@pytest.mark.parametrize(("call", "is_known"), [("builders['a'](args)", True), ("builders(1)(2)(args)", True)])
+def test_arguments_that_a_class_of_several_gets(call: str, is_known: bool, tmp_path: Path) -> None:
+    assert ("unfulfilled" in found(tmp_path, BUILT.format(call=call), **GPUS)) is is_known
+
+
+def test_code_that_the_setup_installs(tmp_path: Path) -> None:
+    files = {"own/__init__.py": "def ask():\n    input()\n", "tools/run.py": "import own\nown.ask()\n"}
+    with_files(tmp_path, files)
+    fields: dict[str, Any] = {"boot_file": "tools/run.py", **GPUS}
+    assert "no-terminal" in found(tmp_path, "", setup="python setup.py build develop --no-deps", **fields)
+    assert "no-terminal" not in found(tmp_path, "", **fields)
