@@ -170,6 +170,12 @@ class Code:
         has_trainer = has_trainer and self.program.imports("transformers") and not self._starts_itself
         return self._uses_framework or has_trainer
 
+    def has_only_framework(self, name: str) -> bool:
+        """Return whether a framework is the only one that is imported."""
+        others = [one for one in _FRAMEWORKS if one != name]
+        has_trainer = any(one.endswith("Trainer") for one in self.names) and self.program.imports("transformers")
+        return self.program.imports(name) and not self.program.imports(*others) and not has_trainer
+
     @cached_property
     def _starts_itself(self) -> bool:
         """Return whether the program makes a process group and wraps or shards its models."""

@@ -227,7 +227,10 @@ class ImportSearch:
                 text = f"{owner.path} does not define {name}"
                 yield Finding("error", "imports", where, text, self._similar(owner, name))
                 return
-        is_folder = owner is None and self._is_folder(base) and self._is_own_folder(base.partition(".")[0])
+        # A folder without __init__.py does not hide an installed package of the same name.
+        is_used = any(one.startswith(f"{base}.") for one in self.program.modules)
+        is_folder = owner is None and is_used and self._is_folder(base)
+        is_folder = is_folder and self._is_own_folder(base.partition(".")[0])
         if is_folder and name != "*" and not self.has_more_places:
             if not (self._is_module(full) or self._left_out(full) or self._is_built(base)):
                 text = f"module {full} does not exist in {self.bundle.root}"

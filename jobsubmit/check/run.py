@@ -183,7 +183,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ),
         ("overrides", lambda: check_overrides(code(), words)),
         ("gpu-request", lambda: check_gpu_request(code(), job.backend.missing_gpu_request())),
-        ("lightning", lambda: check_lightning(code(), read)),
+        ("lightning", lambda: check_lightning(code(), read, is_by_fabric=launch.launcher == "fabric")),
         ("deepspeed", lambda: check_deepspeed(code(), read)),
         ("accelerate", lambda: check_accelerate(code())),
         ("pickled", lambda: check_pickled(code(), job.torch_version, read(job.requirements or ""))),

@@ -17,6 +17,7 @@ _NEEDS = tuple(
     for name in ("get_rank", "get_world_size", "barrier", "all_reduce", "broadcast", "all_gather", "new_group")
 )
 _ASKS = ("is_initialized", "is_torchelastic_launched")
+_BY_DEEPSPEED = "deepspeed.init_distributed"
 _DESTROYS = "destroy_process_group"
 
 
@@ -24,7 +25,10 @@ def check_group(code: Code) -> Iterator[Finding]:
     """Yield an error where a process group is used before it is made, or made again; a hint if none destroys it."""
     yield from _destroy(code)
     inits = {call for _, call in code.calls(INIT)} or {call for _, call in code.calls(*MESHES)}
-    if not inits or (code.has_framework and not any(code.calls(INIT, least=Reach.SURELY))):
+    makers = {call for _, call in code.calls(_BY_DEEPSPEED)} if code.has_only_framework("deepspeed") else set()
+    is_made_otherwise = code.has_framework and not makers and not any(code.calls(INIT, least=Reach.SURELY))
+    inits |= makers
+    if not inits or is_made_otherwise:
         return  # a framework may make it
     needing = {call for _, call, name in code.reached.calls if _needs_group(call, name)}
     sure = [(module, call) for module, call, _ in code.reached.calls if code.reached.is_sure(call, module)]

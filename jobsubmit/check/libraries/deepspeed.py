@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ def check_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
     settings = {**_settings(words, read), **code.values.arguments}
     texts = (*words, *sorted(code.texts), *settings.values())
     names = dict.fromkeys(name for name in texts if isinstance(name, str) and name.endswith(".json"))
-    of_files = ((name, _batch_sizes(settings, read(name))) for name in names)
+    of_files = ((name, _batch_sizes(settings, read(posixpath.normpath(name)))) for name in names)
     for where, (total, *parts) in (*of_files, *_batches_in_code(code)) if code.world_size else ():
         known = [part for part in parts if part]
         product = math.prod((*known, code.world_size or 1))
@@ -56,8 +57,8 @@ def _batches_in_code(code: Code) -> Iterator[tuple[str, list[int]]]:
 
 
 def _settings(words: Iterable[str], read: Callable[[str], str]) -> dict[str, Any]:
-    """Return the arguments in a YAML file that the words name, as HfArgumentParser reads it."""
-    parsed = [parse_text(read(word)) for word in words if word.endswith((".yaml", ".yml"))]
+    """Return the arguments in a YAML or JSON file that the words name, as HfArgumentParser reads it."""
+    parsed = [parse_text(read(posixpath.normpath(word))) for word in words if word.endswith((".yaml", ".yml", ".json"))]
     return {str(key): value for one in parsed if isinstance(one, dict) for key, value in one.items()}
 
 

@@ -28,12 +28,13 @@ _DEEPEST = 4  # settings inside each other
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
 
 
-def check_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
+def check_lightning(code: Code, read: Callable[[str], str], *, is_by_fabric: bool) -> Iterator[Finding]:
     """Yield numbers of nodes that Lightning refuses, and state that only some processes set.
 
-    `read` returns the text of a file of the job.
+    `read` returns the text of a file of the job. If Fabric's own launcher starts the program (`is_by_fabric`), it gives
+    it the number of nodes.
     """
-    yield from _nodes_of_lightning(code, read)
+    yield from () if is_by_fabric else _nodes_of_lightning(code, read)
     yield from _nodes_of_arguments(code)
     yield from _nodes_composed(code)
     if {"LightningCLI"} & code.names and code.facts.has_launcher:

@@ -99,7 +99,8 @@ def _names(classes: Iterable[ast.expr], program: Program, module: Module) -> set
         found.add(name.rpartition(".")[2])
         definition = program.definition(name)
         if definition and isinstance(definition[1], ast.ClassDef):
-            found |= _names(definition[1].bases, program, definition[0])
+            bases = [base for base in definition[1].bases if program.name_of(base, definition[0]) != name]
+            found |= _names(bases, program, definition[0])
     return found
 
 
@@ -120,7 +121,12 @@ def _fields_of(name: str, node: ast.AST, module: Module, values: Values, options
         return
     home, owner = found[0], found[1]
     for base in owner.bases:
-        yield from _fields_of(values.program.name_of(base, home), base, home, values, options)
+        name = values.program.name_of(base, home)
+        if values.program.definition(name) == found:  # `class TrainingArguments(TrainingArguments)`
+            known = KNOWN_CLASSES.get(name.rpartition(".")[2], {})
+            options.extend(one for field, kind in known.items() for one in _known(field, kind, home.where(base)))
+            continue
+        yield from _fields_of(name, base, home, values, options)
     for item in owner.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
             options.append(_option(item, item.target.id, home, values))

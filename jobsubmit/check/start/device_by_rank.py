@@ -38,7 +38,7 @@ def by_global_rank(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         mapped = mapped_device(code, call, module)
         for chosen in (*numbers_of_devices(call, name), *([mapped] if mapped is not None else [])):
-            if _is_global_rank(code, chosen, module):
+            if _is_global_rank(code, chosen, module) and not _is_only_kept(code, call, module):
                 last = code.facts.nodes * (code.processes or 1) - 1
                 result = "the processes of the second node would use GPUs that it does not have"
                 if code.processes is not None:
@@ -53,6 +53,19 @@ def by_global_rank(code: Code) -> Iterator[Finding]:
                     'use the local rank: int(os.environ["LOCAL_RANK"])',
                 )
                 return
+
+
+def _is_only_kept(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a device is an attribute of an object that its class never uses: `self.device = …`."""
+    above = module.parents.get(call)
+    target = above.targets[0] if isinstance(above, ast.Assign) else None
+    owner = class_around(call, module)
+    if not isinstance(target, ast.Attribute) or spelled(target.value) != "self" or owner is None:
+        return False
+    name = owner.name.lower()
+    loads = (node for _, node in code.program.of(ast.Attribute) if node.attr == target.attr)
+    uses = (spelled(node.value) for node in loads if isinstance(node.ctx, ast.Load))
+    return not any(use == "self" or use.rpartition(".")[2].replace("_", "").lower() in name for use in uses)
 
 
 def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:

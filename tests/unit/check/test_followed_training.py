@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import GPUS, IMPORTED, RESTARTED, TWO, each_mistake, found, with_files
+from checked import GPUS, IMPORTED, RESTARTED, TWO, each_mistake, findings, found, with_files
 
 TRAINING = f"""{IMPORTED}
 from torch.utils.data import BatchSampler
@@ -999,3 +1000,73 @@ def test_code_that_the_setup_installs(tmp_path: Path) -> None:
     fields: dict[str, Any] = {"boot_file": "tools/run.py", **GPUS}
     assert "no-terminal" in found(tmp_path, "", setup="python setup.py build develop --no-deps", **fields)
     assert "no-terminal" not in found(tmp_path, "", **fields)
+
+
+OWN_NAME = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+from dataclasses import dataclass
+@dataclass
+class TrainingArguments(TrainingArguments):
+    longest: int = 512
+(args,) = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
+"""
+
+
+@pytest.mark.parametrize(("name", "is_wrong"), [("longest", False), ("learning_rate", False), ("shortest", True)])
+def test_a_class_of_arguments_that_has_the_name_of_its_base(name: str, is_wrong: bool, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"hyperparameters": {"output_dir": "/out", name: 1}, **GPUS}
+    assert ("argument-unknown" in found(tmp_path, OWN_NAME, **fields)) is is_wrong
+    assert not [one for one in findings(tmp_path, **fields) if "RecursionError" in one.text]
+
+
+def test_a_folder_that_does_not_hide_an_installed_package(tmp_path: Path) -> None:
+    text = "import sys\nsys.path.insert(0, 'src')\nfrom sets_of_others import Value\n{more}\nprint(Value)\n"
+    with_files(tmp_path, {"src/sets_of_others/rows.py": "size = 1\n"})
+    assert "imports" not in found(tmp_path, text.format(more=""))
+    assert "imports" in found(tmp_path, text.format(more="import sets_of_others.rows"))
+
+
+ASKED_EARLY = """
+import deepspeed, torch
+{early}
+deepspeed.init_distributed()
+rank = torch.distributed.get_rank()
+"""
+
+
+@pytest.mark.parametrize(("early", "is_wrong"), [("rank = torch.distributed.get_rank()", True), ("rank = 0", False)])
+def test_a_rank_that_is_asked_before_deepspeed_makes_the_group(early: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("no-init" in found(tmp_path, ASKED_EARLY.format(early=early), **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("steps", "is_wrong"), [(2, True), (1, False)])
+def test_sizes_of_batches_in_a_file_of_arguments(steps: int, is_wrong: bool, tmp_path: Path) -> None:
+    given = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": steps, "deepspeed": "./ds.json"}
+    sizes = {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": steps}
+    with_files(tmp_path, {"args.json": json.dumps(given), "ds.json": json.dumps(sizes)})
+    text = "import sys, transformers\nparser = transformers.HfArgumentParser(transformers.TrainingArguments)\n"
+    text += "(args,) = parser.parse_json_file(sys.argv[1])\n"
+    fields: dict[str, Any] = {"args": ["args.json"], "resources": TWO, **GPUS}
+    assert ("deepspeed-batch" in found(tmp_path, text, **fields)) is is_wrong
+
+
+@pytest.mark.parametrize(("start", "is_wrong"), [("fabric run --num-nodes=2", False), ("torchrun --nnodes=2", True)])
+def test_nodes_that_the_launcher_of_fabric_gives(start: str, is_wrong: bool, tmp_path: Path) -> None:
+    text = "import lightning as L\nfabric = L.Fabric(devices=2, strategy='ddp')\nfabric.launch()\n"
+    command = f"{start} --node-rank=0 --rdzv-backend=c10d train.py" if is_wrong else f"{start} --devices=2 train.py"
+    assert ("lightning-nodes" in found(tmp_path, text, command=command, **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("more", "is_wrong"), [("return x", False), ("return x.to(self.device)", True)])
+def test_a_device_that_an_object_keeps(more: str, is_wrong: bool, tmp_path: Path) -> None:
+    text = f"""{IMPORTED}
+class Executor:
+    def __init__(self):
+        self.device = torch.device("cuda:{{}}".format(int(os.environ["RANK"])))
+    def run(self, x):
+        {more}
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+Executor().run(torch.zeros(3))
+"""
+    assert ("rank-as-device" in found(tmp_path, text, **GPUS)) is is_wrong
