@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobsubmit.check.shell.parsing import parse_shell
-from jobsubmit.check.shell.state import Executed, Shell, path_in
+from jobsubmit.check.shell.state import OF_PROCESSES, Executed, Shell, path_in
 from jobsubmit.plan.launchers import parse_launch
 
 if TYPE_CHECKING:
@@ -143,12 +143,13 @@ class Commands:
             return
         launch = parse_launch(words)
         program = list(launch.program)
-        if launch.launcher in _OUTER and program and _is_shell(program[0], shell):
+        starts_shells = launch.launcher in _OUTER or launch.options.get("no_python")
+        if starts_shells and program and _is_shell(program[0], shell):
             outer = (*shell.outer, *words[: len(words) - len(program)])
             inside = _inner(shell, given, "", [])
             inside.outer, inside.unset = outer, set()
-            for task in _OF_TASKS:
-                inside.variables.pop(task, None)
+            for name in (*_OF_TASKS, *OF_PROCESSES):
+                inside.variables.pop(name, None)
             self.execute(program, {}, inside, where)
             return
         self._note(words, given, shell, where)
@@ -162,7 +163,7 @@ class Commands:
         rest = list(itertools.dropwhile(lambda word: re.fullmatch(r"[-+][a-bd-zA-Z]+|--\w+", word), words))
         if rest and re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", rest[0]):
             text, arguments = "".join(rest[1:2]), rest[2:]
-            inner = _inner(shell, given, shell.script, arguments[1:])
+            inner = _inner(shell, given, arguments[0] if arguments else shell.script, arguments[1:])
             inner.place = shell.place or where
             self._run(text, inner)
             return

@@ -65,6 +65,9 @@ def _launch(one: Executed) -> Launch:
     if words[0] == "horovodrun":
         words = list(itertools.dropwhile(lambda word: not word.startswith("python"), words))
     launch = parse_launch(["torchrun", *words[2:]] if words[:2] == ["colossalai", "run"] else words)
+    inner = parse_launch(list(launch.program)) if launch.options.get("no_python") else launch
+    if inner.launcher == "python":
+        launch = replace(launch, program=inner.program, is_module=inner.is_module)
     return replace(launch, folder=one.folder) if one.folder is not None else _NOTHING
 
 

@@ -90,8 +90,8 @@ def _cut(started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
 
 def _unset_variables(started: Started) -> Iterator[Finding]:
     """Yield an error for a variable that only launchers set, and only for the processes they start."""
-    if started.launch.launcher in ("srun", "mpirun"):
-        return
+    if started.launch.launcher in ("srun", "mpirun") or started.launch.options.get("no_python"):
+        return  # each of their tasks may have a shell of its own
     found = next(
         (found for word in started.words if (found := _OF_PROCESS.match(word.partition("=")[2] or word))), None
     )

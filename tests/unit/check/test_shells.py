@@ -135,6 +135,14 @@ def test_only_the_first_node_starts_something() -> None:
     assert (started(text).launch.launcher, started(text, node=1).launch.launcher) == ("mpirun", "")
 
 
+def test_a_shell_that_a_launcher_of_torch_starts() -> None:
+    inner = 'SLURM_PROCID=$RANK exec "$0" "$@" --rank $RANK'
+    seen = started(f"torchrun --nnodes=2 --no-python bash -c '{inner}' python train.py --lr 1")
+    assert (seen.launch.launcher, seen.launch.nodes) == ("torchrun", 2)
+    assert seen.launch.program == ("train.py", "--lr", "1", "--rank", "$RANK")
+    assert seen.environment["SLURM_PROCID"] == "$RANK"
+
+
 def test_variables_that_reach_the_program() -> None:
     text = "export A=1 B=x\nC=3\nexport RANK=$NODE_RANK\nD=4 python train.py"
     assert started(text, node=1).environment.items() >= {"A": "1", "B": "x", "D": "4", "RANK": "1"}.items()
