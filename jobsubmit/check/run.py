@@ -133,7 +133,11 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         return Path(source).read_text(errors="replace") if source else ""
 
     paths = {file.path for file in bundle.files}
-    started, last = start_on(0, job, read), start_on(job.nodes - 1, job, read)
+    started = last = Started()
+    try:
+        started, last = start_on(0, job, read), start_on(job.nodes - 1, job, read)
+    except (Exception, RecursionError) as error:
+        yield Finding("unknown", "command", "command", f"it cannot be followed ({type(error).__name__})")
     launch = started.launch
     yield from check_script(job, paths)
     yield from check_module(job, launch, paths, find_missing)

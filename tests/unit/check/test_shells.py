@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import GPUS, TWO, found, with_files
+from checked import GPUS, TWO, findings, found, with_files
 
 from jobsubmit.check.shell.started import Started, start_on
 from jobsubmit.config import BUILT_IN
@@ -249,3 +249,13 @@ parser.parse_args()
     fields: dict[str, Any] = {"command": "bash run.sh", "hyperparameters": {"rate": 1}, **GPUS}
     assert "argument-unknown" not in found(tmp_path, text, **fields)
     assert "argument-unknown" in found(tmp_path, text.replace("nargs=REMAINDER", "nargs='?'"), **fields)
+
+
+def test_a_command_that_cannot_be_followed_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Started:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("jobsubmit.check.run.start_on", fail)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (one, *_) = findings(tmp_path, command="python train.py", **GPUS)
+    assert (one.level, "ZeroDivisionError" in one.text) == ("unknown", True)
