@@ -166,12 +166,12 @@ def _never_meet(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
     for name in _ADDRESSES:
         address = str(options.get(name, "")).partition(":")[0]
         if address in _HERE:
-            said = f"--{name} is {address}: each of the {job.nodes} nodes would look for the others on itself"
+            said = f"the address in --{name} is {address}: each of the {job.nodes} nodes would look for the others on itself"
             yield Finding("error", "launcher-nodes", started.where, said, "pass $MASTER_ADDR, with `bash -c`")
             return
     is_torch = launch.launcher in _BY_TORCH
     if is_torch and options.get("standalone"):
-        said = f"--standalone: each of the {job.nodes} nodes would train by itself"
+        said = f"with --standalone, each of the {job.nodes} nodes would train by itself"
         yield Finding("warning", "launcher-nodes", started.where, said, hint)
         return
     address, number = ("master_addr", "node_rank") if is_torch else ("main_process_ip", "machine_rank")
