@@ -166,7 +166,10 @@ def _never_meet(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
     for name in _ADDRESSES:
         address = str(options.get(name, "")).partition(":")[0]
         if address in _HERE:
-            said = f"the address in --{name} is {address}: each of the {job.nodes} nodes would look for the others on itself"
+            said = (
+                f"the address in --{name} is {address}: each of the {job.nodes} nodes would look for the others on "
+                "itself"
+            )
             yield Finding("error", "launcher-nodes", started.where, said, "pass $MASTER_ADDR, with `bash -c`")
             return
     is_torch = launch.launcher in _BY_TORCH
