@@ -24,6 +24,9 @@ _SAME = frozenset(
     ]
 )
 _COMBINES = re.compile(r"reduce|gather|sync|broadcast|all_|scatter|average|across|consensus|agree")
+_NO_OTHERS = ("numpy.", "functools.", "statistics.", "scipy.", "itertools.")  # libraries that know no other process
+_COMPUTE = ("torch.gather", "torch.scatter", "torch.index_reduce")
+_AT_INDEX = re.compile(r"(?:gather|scatter|index_reduce)(?:_add|_reduce)?_?$")  # by an index, within one tensor
 _FILLS_FIRST = frozenset(["all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all"])
 _KEEPS_FORM = frozenset(
     [
@@ -127,7 +130,8 @@ def derived_attribute(value: Any, owner: Any, name: str) -> Any:
 def derived_call(value: Any, callee: Any, name: str, args: list[Any], *, is_judged: bool) -> Any:
     """Return what a call returns that was not followed; what others have as well afterwards is nobody's own."""
     last = name.rpartition(".")[2]
-    if _COMBINES.search(last):
+    is_of_tensor = isinstance(callee, Own) or name.startswith(_COMPUTE)
+    if _COMBINES.search(last) and not (is_of_tensor and _AT_INDEX.match(last)) and not name.startswith(_NO_OTHERS):
         for one in args[:1] if last in _FILLS_FIRST else args:
             _share(one)
         return value

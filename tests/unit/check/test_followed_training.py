@@ -843,6 +843,25 @@ def test_a_number_of_steps_that_an_unknown_parser_gets(given: str, steps: int, i
     assert ("never-accumulated" in found(tmp_path, ACCUMULATED.format(given=given), **fields)) is is_wrong
 
 
+@pytest.mark.parametrize(
+    ("score", "is_wrong"),
+    [
+        ("np.average(losses)", True),
+        ("functools.reduce(max, losses)", True),
+        ("found.gather(0, y).item()", True),
+        ("torch.gather(found, 0, y).item()", True),
+        ("accelerator.gather(found).item()", False),
+        ("mean_of(np.average(losses))", False),
+    ],
+)
+def test_what_combines_values_of_one_process_only(score: str, is_wrong: bool, tmp_path: Path) -> None:
+    end = (
+        f"stopper = Stopper() if epoch == 0 else stopper\nstopper.is_better({score})\nif stopper.waited > 3:\n    break"
+    )
+    text = f"import functools\nfrom somewhere import accelerator\n{STOPPER}{program(end=end)}"
+    assert ("left-by-one" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
 IN_A_CLASS = f"""{IMPORTED}
 class Net(nn.Module):
     def __init__(self):
