@@ -6,7 +6,9 @@ import codecs
 import fnmatch
 import posixpath
 import re
+import shlex
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from jobsubmit.check.shell.parsing import parse_shell
@@ -94,7 +96,8 @@ def _quoted(node: Node, shell: Shell) -> list[str]:
     end = node.start_byte + 1
     source, start = node.text or b"", node.start_byte
     for child in [one for one in node.children if one.type in _EXPANSIONS]:
-        words[-1] += _unescaped(source[end - start : child.start_byte - start])
+        begin = child.start_byte + _spaces_before(child)
+        words[-1] += _unescaped(source[end - start : begin - start])
         values = _expanded(child, shell)
         if text_of(child) in ("$*", "${*}") or text_of(child).endswith("[*]}"):
             values = [" ".join(values)]
@@ -108,6 +111,12 @@ def _quoted(node: Node, shell: Shell) -> list[str]:
     return words
 
 
+def _spaces_before(node: Node) -> int:
+    """Return how many spaces the parser counts to an expansion although they are before it: `"$A $B"`."""
+    text = text_of(node)
+    return len(text) - len(text.lstrip())
+
+
 def _unescaped(text: bytes) -> str:
     plain = text.decode(errors="replace")
     return re.sub(r'\\([$`"\\\n])', lambda found: found[1].strip("\n"), plain)
@@ -115,7 +124,7 @@ def _unescaped(text: bytes) -> str:
 
 def _expanded(node: Node, shell: Shell) -> list[str]:
     """Return what stands for an expansion: several words only for arrays and arguments."""
-    text = text_of(node)
+    text = text_of(node).lstrip()
     match node.type:
         case "simple_expansion":
             name = text[1:]
@@ -143,7 +152,8 @@ def _in_braces(node: Node, text: str, shell: Shell) -> list[str]:
         if not name.isidentifier():
             return [f"${{{text[2:-1]}}}"]
     values = shell.elements(name) if index in _ALL or name in _ALL else [_element(name, index, shell)]
-    operands = [child for child in node.children if child.start_byte >= node.start_byte + found.end()][:-1]
+    begin = node.start_byte + _spaces_before(node) + found.end()
+    operands = [child for child in node.children if child.start_byte >= begin][:-1]
     if operator is None:
         return values
     return _operated(operator, name, values, operands, shell)
@@ -198,7 +208,7 @@ def _changed(operator: str, value: str, operand: str) -> str:
 
 def _output(node: Node, shell: Shell) -> str:
     """Return the output of commands that only compute with texts; `$(…)` for that of others."""
-    here, output, text = shell.copy(), "", text_of(node)
+    here, output, text = shell.copy(), "", text_of(node).lstrip()
     inner = re.sub(r"\\([\\$`])", r"\1", text[1:-1]) if text.startswith("`") else text[2:-1]
     statements = parse_shell(inner).root_node.named_children if text.startswith("`") else node.named_children
     for command in _flat(statements):
@@ -208,7 +218,7 @@ def _output(node: Node, shell: Shell) -> str:
             continue
         found = _printed(words, here, output)
         if found is None:
-            return f"$({' '.join(inner.split())})"
+            return f"$({' '.join(re.sub('[()]', '', inner).split())})"
         output = found
     return output
 
@@ -236,11 +246,35 @@ def _printed(words: list[str], shell: Shell, before: str) -> str | None:
             printed = posixpath.join(HERE, found).rstrip("/")
         case ["echo" | "printf", *texts] if texts:
             printed = " ".join(texts)
+        case ["getopt", *_]:
+            printed = _sorted_options(words[1:])
         case ["eval", "echo", *texts]:
             printed = " ".join(shell.value(text[1:]) if text.startswith("$") else text for text in texts)
         case ["sed", script]:
             printed = _replaced(script, before)
     return printed
+
+
+def _sorted_options(words: list[str]) -> str | None:
+    """Return what `getopt -o SHORT --long NAMES -- ARGUMENTS` prints: each option with its value, quoted."""
+    if "--" not in words:
+        return None
+    at = words.index("--")
+    given = dict(pairwise(words[:at]))
+    names = ",".join(given.get(name, "") for name in ("-l", "--long", "--longoptions")).split(",")
+    short = given.get("-o", given.get("--options", ""))
+    takes = {f"--{name.rstrip(':')}": ":" in name for name in names if name}
+    takes |= {f"-{letter}": following == ":" for letter, following in pairwise(f"{short} ") if letter != ":"}
+    rest, options, others = words[at + 1 :], list[str](), list[str]()
+    while rest:
+        name, separator, value = rest.pop(0).partition("=")
+        if name not in takes:
+            others.append(f"{name}{separator}{value}")
+            continue
+        options.append(name)
+        if takes[name]:
+            options.append(value if separator or not rest else rest.pop(0))
+    return shlex.join([*options, "--", *others])
 
 
 def _replaced(script: str, text: str) -> str | None:

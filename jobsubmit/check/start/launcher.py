@@ -28,6 +28,7 @@ _COUNTS_NODES = re.compile(r"--?(?:num[-_]machines|nnodes|num[-_]nodes|n[-_]node
 _NUMBERS_NODE = re.compile(r"rank|NODE_INDEX|TASK_INDEX|PROCID|NODEID|--rdzv|--node[-_]id", re.IGNORECASE)
 _ONE_NUMBER = re.compile(r"(--(?:node|machine)[_-]rank)[= ]\d+(?=\s|$)")
 _STARTS_ALL = ("srun", "mpirun", "mpiexec", "deepspeed", "horovodrun", "colossalai")
+_SCRIPT = re.compile(r"[\w./-]+\.sh\b")
 _OF_NODE = re.compile(r"NODE_RANK|NODE_INDEX|TASK_INDEX|NODEID")
 _NAMES_HOSTS = frozenset(["H", "host", "hostfile", "machinefile", "f", "hosts", "default_hostfile"])
 _HERE = ("localhost", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - an address that is looked for, not one to listen on
@@ -151,6 +152,7 @@ def _numbers_nodes(job: LaunchPlan, started: Started, read: Callable[[str], str]
     """Return whether something uses the number of the node: a script of the command, or the program."""
     names = [word for word in job.command or () if not word.startswith("-")]
     texts = [*names, *(read(posixpath.normpath(name)) for name in names), read(file_of(started.launch, read))]
+    texts += [read(posixpath.normpath(name)) for text in texts for name in _SCRIPT.findall(text)]
     return any(_OF_NODE.search(text) for text in texts)
 
 

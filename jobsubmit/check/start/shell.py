@@ -18,6 +18,7 @@ from jobsubmit.plan.processes import build_boot_words
 _OF_PROCESS = re.compile(r"\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b")
 _SAID = re.compile(r"line (\d+): (.*)")
 _LONGEST_S = 5
+_LONG_VALUE = 8  # letters that are in a word by chance no more
 # What each node has another one of.
 _OWN = r"(\$RANDOM\b|\$\$|\$HOSTNAME\b|\$\((?:date|uuidgen|hostname|shuf)\b[^)]*\))"
 _OWN_ID = re.compile(rf"(--rdzv[_-]id)[=\s]\S*?{_OWN}")
@@ -108,13 +109,20 @@ def _unset_variables(started: Started) -> Iterator[Finding]:
 def _dropped(job: LaunchPlan, started: Started) -> Iterator[Finding]:
     """Yield a warning for arguments of the job that a script takes and passes to nothing."""
     given = [value for value in build_boot_words(job) if value.field]
-    texts = (*started.words, *started.environment.values())
-    used = [one for one in given if any((one.text.partition("=")[2] or one.text) in text for text in texts)]
+    used = [one for one in given if _is_used(one.text, started)]
     if given and not used and not any(map(is_open, started.words)) and started.words[0] not in (job.command or ()):
         names = ", ".join(one.text.partition("=")[0] for one in given[:3])
         said = f"the script does not pass on the arguments of the job: {names}"
         hint = 'put "$@" at the end of the line that starts the program'
         yield Finding("warning", "arguments-dropped", started.where, said, hint)
+
+
+def _is_used(argument: str, started: Started) -> bool:
+    """Return whether an argument, or its value, is a part of a word of the command or of a variable."""
+    value = argument.partition("=")[2]
+    parts = {part for text in (*started.words, *started.environment.values()) for part in re.split(r"[=\s,:]", text)}
+    is_long = len(value) >= _LONG_VALUE and any(value in text for text in started.words)
+    return argument in started.words or value in parts or is_long
 
 
 def _own_texts(started: Started) -> Iterator[Finding]:

@@ -112,6 +112,12 @@ def test_a_script_of_megatron(nodes: str, env: dict[str, str], read: int | str) 
         ('python train.py "$*"', "train.py train.py|--lr|1"),
         ("N=`basename /a/b.yaml .yaml`; let M=2*NNODES; python train.py $N $M", "train.py b 4"),
         (KALDI, "train.py 0.5 true"),
+        ('A="x y"; B=z; C="$A $B ${A%y} -- $B"; python train.py $C', "train.py x y z x -- z"),
+        ("N=$(python -c 'import torch; print(torch.cuda.device_count())')\nA=\"--n $N --m 1\"; python train.py $A",
+         "train.py --n $(python|-c|'import|torch;|printtorch.cuda.device_count') --m 1"),
+        ('set -- --lr=2 -c base.yaml last\no=$(getopt -o c:v --long lr:,seed: -- "$@")\neval set -- "$o"\n'
+         "while true; do case $1 in --lr) LR=$2; shift 2;; -c) C=$2; shift 2;; --) shift; break;; esac; done\n"
+         "python train.py $LR $C $1", "train.py 2 base.yaml last"),
         ("bash inner.sh x y", "train.py x 1"),
         ("./inner.sh x", "train.py x 1"),
         ("cd conf && python ../train.py", "../train.py"),
@@ -225,12 +231,14 @@ def test_how_a_script_starts_the_nodes(right: str, wrong: str, check: str, tmp_p
         (["bash", "-c", "python train.py"], True),
         (["bash", "-c", 'python train.py "$@"', "run"], False),
         (["python", "train.py"], False),
+        (["bash", "long.sh"], True),
     ],
 )
 def test_arguments_of_the_job_that_a_script_does_not_pass_on(
     command: list[str], is_dropped: bool, tmp_path: Path
 ) -> None:
     scripts = {"run.sh": "python train.py", "all.sh": 'python train.py "$@"', "named.sh": "python train.py ${1#*=}"}
+    scripts["long.sh"] = "python train.py --steps 10.255"
     with_files(tmp_path, scripts)
     seen = found(tmp_path, "print(1)\n", command=command, hyperparameters={"rate": 0.25}, **GPUS)
     assert ("arguments-dropped" in seen) is is_dropped
