@@ -396,6 +396,8 @@ class Expressions(Operators):
         value = None if node.value is None else self.value(node.value, scope)
         if isinstance(node, ast.Yield) and self.functions:
             self.functions[-1].yielded.append(value)
+            if self.rehearsal is not None:
+                self.rehearsal.yielded_without.append(self.rehearsal.is_without)
         return UNKNOWN
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope) -> Any:

@@ -150,6 +150,9 @@ class Machine(Loops):
         if is_generating(function):
             made = Record(MANAGER, is_open=True)
             made.content["entered"] = self.either_value(frame.yielded) if frame.yielded else UNKNOWN
+            if self.rehearsal is not None and frame.yielded:
+                is_one = len(frame.yielded) == 1
+                made.content["off"] = self.rehearsal.yielded_without[-1] if is_one else None
             return made
         return self.either_value(values, frame.otherwise)
 

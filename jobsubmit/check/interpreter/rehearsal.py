@@ -48,10 +48,16 @@ class Rehearsal:
     is_switched: bool | None = True
     lengths: dict[str, int] = field(default_factory=dict)  # of what loops go through, by its words
     without: list[bool | None] = field(default_factory=list)  # for each block: whether it switches the exchange off
+    yielded_without: list[bool | None] = field(default_factory=list)  # for each `yield`: whether a block does
 
     @property
     def updates(self) -> int:
         return sum(isinstance(one, Update) for one in self.happened)
+
+    @property
+    def is_without(self) -> bool | None:
+        """Return whether a block around switches the exchange off."""
+        return None if None in self.without else any(self.without)
 
     @contextmanager
     def unclear(self) -> Iterator[None]:
@@ -63,7 +69,7 @@ class Rehearsal:
                 self.happened[index] = one._replace(are_exchanged=None)
 
     def compute(self, call: ast.Call, module: Module) -> None:
-        off = None if None in self.without else any(self.without)
+        off = self.is_without
         known = None if off is None or self.is_switched is None else self.is_switched and not off
         self.happened.append(Gradients(call, module, known))
 
@@ -186,7 +192,12 @@ def _functions(program: Program, call: ast.Call) -> list[Function]:
 
 
 def item_of_pass(loop: ast.For | ast.AsyncFor, item: Any, number: int) -> Any:
-    """Return what a pass gets from a loop: `enumerate` counts the passes."""
+    """Return what a pass gets from a loop: `enumerate` and `range` count the passes."""
+    match loop.iter:
+        case ast.Call(func=ast.Name(id="range"), args=[_]):
+            return number
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(start)), _]):
+            return start + number
     first = _counts_from(loop.iter)
     if first is None:
         return item

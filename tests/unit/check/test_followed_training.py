@@ -862,6 +862,28 @@ def test_what_combines_values_of_one_process_only(score: str, is_wrong: bool, tm
     assert ("left-by-one" in found(tmp_path, text, **GPUS)) is is_wrong
 
 
+BY_A_GENERATOR = """import contextlib
+@contextlib.contextmanager
+def exchange(model, wanted):
+    if wanted or not isinstance(model, DDP):
+        yield
+    else:
+        with model.no_sync():
+            yield
+"""
+IN_ROUNDS = """rounds = x.shape[0] // 2
+for i in range(rounds):
+    with exchange(model, {test}):
+        nn.functional.cross_entropy(model(x[i::rounds]), y[i::rounds]).backward()
+optimizer.step()"""
+
+
+@pytest.mark.parametrize(("test", "is_wrong"), [("i == 0", True), ("i == rounds - 1", False), ("True", False)])
+def test_a_context_of_the_program_in_which_gradients_stay(test: str, is_wrong: bool, tmp_path: Path) -> None:
+    text = f"{IMPORTED}\n{BY_A_GENERATOR}{program(IN_ROUNDS.format(test=test))}"
+    assert ("never-synchronized" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
 IN_A_CLASS = f"""{IMPORTED}
 class Net(nn.Module):
     def __init__(self):
