@@ -17,6 +17,7 @@ from jobsubmit.plan.processes import build_boot_words
 
 _OF_PROCESS = re.compile(r"\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b")
 _SAID = re.compile(r"line (\d+): (.*)")
+_CONDITIONS = ("if_statement", "case_statement", "list", "while_statement")
 _LONGEST_S = 5
 _LONG_VALUE = 8  # letters that are in a word by chance no more
 # What each node has another one of.
@@ -32,7 +33,7 @@ def check_shell(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
     """Yield options that a shell takes for a command, variables that it lacks, and texts that nodes do not share."""
     yield from _unreadable(job, read)
     yield from _cut(started, read)
-    yield from _ended(started)
+    yield from _ended(started, read)
     launch = started.launch
     if not launch.launcher:
         return
@@ -66,14 +67,28 @@ def _unreadable(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding
             )
 
 
-def _ended(started: Started) -> Iterator[Finding]:
-    """Yield an error for a script that surely ends as failed, with the arguments and the variables of the job."""
+def _ended(started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield an error for a script that surely ends as failed, by a condition on what the job gives it."""
     for one in started.executed:
-        if one.words[0] == "exit" and one.words[1:2] > ("0",) and one.words[1].isdecimal() and one.is_sure:
+        is_failure = one.words[0] == "exit" and one.words[1:2] > ("0",) and one.words[1].isdecimal()
+        if is_failure and one.is_sure and _is_conditional(one.where, read):
             said = f"the script ends here, with exit code {one.words[1]}"
             hint = "check the condition above this line, and the arguments and variables of the job"
             yield Finding("error", "script-ends", one.where, said, hint)
             return
+
+
+def _is_conditional(where: str, read: Callable[[str], str]) -> bool:
+    """Return whether a line of a script is executed only under a condition: else its author wants it."""
+    script, _, line = where.partition(":")
+    text = read(script)
+    if not line or not text:
+        return False
+    place = (int(line) - 1, len(text.splitlines()[int(line) - 1]) - 1)
+    node = parse_shell(text).root_node.descendant_for_point_range(place, place)
+    while node is not None and node.type not in _CONDITIONS:
+        node = node.parent
+    return node is not None
 
 
 def _cut(started: Started, read: Callable[[str], str]) -> Iterator[Finding]:

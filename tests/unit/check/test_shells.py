@@ -259,6 +259,11 @@ parser.parse_args()
     assert "argument-unknown" in found(tmp_path, text.replace("nargs=REMAINDER", "nargs='?'"), **fields)
 
 
+def test_a_script_that_is_to_fail(tmp_path: Path) -> None:
+    with_files(tmp_path, {"run.sh": "echo a trial\nexit 3\n"})
+    assert "script-ends" not in found(tmp_path, "print(1)\n", command="bash run.sh", **GPUS)
+
+
 def test_a_command_that_cannot_be_followed_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> Started:
         raise ZeroDivisionError
