@@ -72,6 +72,7 @@ from jobsubmit.check.start.ranks import check_ranks
 from jobsubmit.check.start.shell import check_shell
 from jobsubmit.check.start.world import check_world
 from jobsubmit.common.finding import Finding
+from jobsubmit.plan import launchers
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch
 from jobsubmit.plan.processes import build_boot_words, expand
@@ -110,7 +111,6 @@ _OF_CODE = (
 _OF_STARTS = ("local-rank", "rank-env", "same-ranks", "nested-spawn", "no-processes", "fixed-world-size", "hidden-gpus")
 _COMMENT = re.compile(r"\s*#")
 _COMMENT_LINE = re.compile(r"(?m)^\s*#.*$")
-_OF_TASKS = ("srun", "mpirun")  # launchers that set the variables of a scheduler, and none of torch
 _SET_BY_TORCH = (*LAUNCHER_VARIABLES, contract.MASTER_ADDR, contract.MASTER_PORT)
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 # `pip install -e .` or `python setup.py develop` in the setup, or a line `-e .` of the requirements.
@@ -135,7 +135,9 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     paths = {file.path for file in bundle.files}
     started = last = Started()
     try:
-        started, last = start_on(0, job, read), start_on(job.nodes - 1, job, read)
+        started = last = start_on(0, job, read)
+        if job.nodes > 1:
+            last = start_on(job.nodes - 1, job, read)
     except (Exception, RecursionError) as error:
         yield Finding("unknown", "command", "command", f"it cannot be followed ({type(error).__name__})")
     launch = started.launch
@@ -339,7 +341,7 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], started: Started, last: St
 
 def _of_shell(plan: LaunchPlan, started: Started, last: Started) -> dict[str, Any]:
     """Return the variables that shells give to the program, but for those that a launcher of torch sets itself."""
-    by_torch = plan.has_launcher and started.launch.launcher not in _OF_TASKS
+    by_torch = plan.has_launcher and started.launch.launcher not in launchers.OF_SCHEDULERS
     given = {name: (value, last.environment.get(name)) for name, value in started.environment.items()}
     given = {name: values for name, values in given.items() if not (by_torch and name in _SET_BY_TORCH)}
     return {
@@ -350,7 +352,7 @@ def _of_shell(plan: LaunchPlan, started: Started, last: Started) -> dict[str, An
 
 def _of_tasks(plan: LaunchPlan, launch: Launch) -> dict[str, Any]:
     """Return the variables of processes that srun or mpirun starts: a launcher's are not set."""
-    if launch.launcher not in _OF_TASKS:
+    if launch.launcher not in launchers.OF_SCHEDULERS:
         return {}
     ranks = _ranks(plan)
     numbers = (ranks[contract.RANK], ranks[contract.LOCAL_RANK], ranks.get(contract.WORLD_SIZE, UNKNOWN))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+OF_SCHEDULERS = ("srun", "mpirun")  # their processes have the variables of a scheduler, and none of torch
 _TORCH_MODULES = {
     "torch.distributed.launch": "launch",
     "torch.distributed.run": "torchrun",

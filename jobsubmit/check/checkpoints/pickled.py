@@ -18,7 +18,6 @@ from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 4  # functions that hand on a value
-_DEEPEST = 4
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
 _OF_RESULTS = re.compile(r"result|predict|feature|embedding|stat[s.]")
 _ENDINGS = {"pth", "ckpt", "tar", "bin", "tmp", "pkl", "model"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobsubmit.check.shell.parsing import parse_shell
 from jobsubmit.check.shell.state import OF_PROCESSES, Executed, Shell, path_in
-from jobsubmit.plan.launchers import parse_launch
+from jobsubmit.plan.launchers import OF_SCHEDULERS, parse_launch
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -31,7 +31,6 @@ _AROUND = {
 }
 _WITH_NUMBER = ("timeout", "taskset")  # the first word after the options is theirs
 _SETS = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_OUTER = ("srun", "mpirun")
 # What those set for each of their tasks.
 _OF_TASKS = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
 
@@ -143,7 +142,7 @@ class Commands:
             return
         launch = parse_launch(words)
         program = list(launch.program)
-        starts_shells = launch.launcher in _OUTER or launch.options.get("no_python")
+        starts_shells = launch.launcher in OF_SCHEDULERS or launch.options.get("no_python")
         if starts_shells and program and _is_shell(program[0], shell):
             outer = (*shell.outer, *words[: len(words) - len(program)])
             inside = _inner(shell, given, "", [])

@@ -37,10 +37,10 @@ class Started:
 
 def start_on(node: int, job: LaunchPlan, read: Callable[[str], str]) -> Started:
     """Follow the start command of a job on a node; `read` returns the text of a file of the job."""
-    given = _variables(node, job)
-    shell = Shell(given, set(given), set(OF_PROCESSES) - set(given), read)
     if job.command is None:
         return Started()
+    given = _variables(node, job)
+    shell = Shell(given, set(given), set(OF_PROCESSES) - set(given), read)
     executed = follow_words((*job.command, *(value.text for value in build_boot_words(job, node))), shell)
     launches = [(one, _launch(one)) for one in executed]
     found = _chosen([(one, launch) for one, launch in launches if launch.launcher], read)

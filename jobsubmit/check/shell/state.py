@@ -20,6 +20,7 @@ _OF_NODES = re.compile(r"(?:MA|VC|JOBSUBMIT|SLURM|OMPI|CUDA|NCCL)_\w+|HOME|USER|
 _CHANGES = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))")
 _SUM = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([^=,]+)")
 _LONGEST = 64 << 10
+_SPECIAL = ("#", "@", "*", "PWD", "BASH_SOURCE")
 _ELSEWHERE = "$ELSEWHERE"
 
 
@@ -118,10 +119,8 @@ class Shell:
         """Return the value of a variable, `$NAME` if it is not known; that of an array is its first element."""
         if name.isdecimal():
             return self._argument(int(name))
-        special = {"#": str(len(self.arguments)), "@": " ".join(self.arguments), "*": " ".join(self.arguments)}
-        special |= {"PWD": self.folder, "BASH_SOURCE": self._source(), "?": "$?"}
-        if name in special:
-            return special["#"] if name == "#" and "$@" not in self.arguments else special[name]
+        if name in _SPECIAL:
+            return self._special(name)
         if name in self.unset and name not in OF_PROCESSES:
             return ""
         value = self.variables.get(name, f"${name}")
@@ -155,6 +154,16 @@ class Shell:
     def go_to(self, text: str) -> None:
         path = self.path(text)
         self.folder = _ELSEWHERE if path is None else posixpath.join(HERE, path).rstrip("/")
+
+    def _special(self, name: str) -> str:
+        match name:
+            case "#":
+                return str(len(self.arguments))
+            case "PWD":
+                return self.folder
+            case "BASH_SOURCE":
+                return self._source()
+        return " ".join(self.arguments)
 
     def _source(self) -> str:
         """Return the path of the file that is executed, as it was given; that of the job if it is sourced."""

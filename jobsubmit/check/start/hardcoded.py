@@ -21,7 +21,7 @@ from jobsubmit.common.finding import Finding, Level
 _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "TCPStore", "FileStore"])
 _FREE_PORT = re.compile(r"\.bind\(\([^)]*, 0\)\)|find_free_port|TCPServer\(\([^)]*, 0\)")
-_HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
+THIS_NODE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
 _OF_NODE = ("file:///tmp/", "file:///var/tmp/", "file:///dev/shm/", "file:///run/")
 
 
@@ -120,10 +120,10 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
         is_sure = code.reached.is_sure(node, home)
         if not is_sure and code.facts.has_launcher:
             continue  # it may be for a start by hand
-        if name == contract.MASTER_ADDR and value in _HERE and code.facts.nodes > 1:
+        if name == contract.MASTER_ADDR and value in THIS_NODE and code.facts.nodes > 1:
             level: Level = "error" if is_sure else "warning"
             yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would connect only to itself", level)
-        elif name == contract.MASTER_ADDR and isinstance(value, str) and value not in (*_HERE, SUPPOSED_ADDRESS):
+        elif name == contract.MASTER_ADDR and isinstance(value, str) and value not in (*THIS_NODE, SUPPOSED_ADDRESS):
             yield _fixed_master(
                 home.where(node), f"MASTER_ADDR={value} is a fixed address: the nodes of the job have others", "warning"
             )
@@ -172,7 +172,7 @@ def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None
 
 def _is_here(text: str) -> bool:
     """Return whether an address is each node's own."""
-    return text.startswith("tcp://") and re.split(r"[:/]", text.removeprefix("tcp://"))[0] in _HERE
+    return text.startswith("tcp://") and re.split(r"[:/]", text.removeprefix("tcp://"))[0] in THIS_NODE
 
 
 def _only_address(code: Code, field: ast.Attribute, module: Module) -> str:

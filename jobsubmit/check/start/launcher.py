@@ -11,6 +11,7 @@ from typing import Any
 from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.shell.started import Started, file_of
 from jobsubmit.check.start.devices import hidden_gpus
+from jobsubmit.check.start.hardcoded import THIS_NODE
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch
@@ -31,7 +32,6 @@ _STARTS_ALL = ("srun", "mpirun", "mpiexec", "deepspeed", "horovodrun", "colossal
 _SCRIPT = re.compile(r"[\w./-]+\.sh\b")
 _OF_NODE = re.compile(r"NODE_RANK|NODE_INDEX|TASK_INDEX|NODEID")
 _NAMES_HOSTS = frozenset(["H", "host", "hostfile", "machinefile", "f", "hosts", "default_hostfile"])
-_HERE = ("localhost", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - an address that is looked for, not one to listen on
 _ADDRESSES = ("master_addr", "rdzv_endpoint", "main_process_ip")
 _SETS_OPTIONS = "PET_"  # variables that torchrun takes its options from
 
@@ -167,7 +167,7 @@ def _never_meet(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
     hint = _HINTS.get(launch.launcher, _HINTS["torchrun"])
     for name in _ADDRESSES:
         address = str(options.get(name, "")).partition(":")[0]
-        if address in _HERE:
+        if address in THIS_NODE:
             said = (
                 f"the address in --{name} is {address}: each of the {job.nodes} nodes would look for the others on "
                 "itself"
@@ -204,7 +204,7 @@ def _other_processes(job: LaunchPlan, started: Started, read: Callable[[str], st
 
 
 def _nodes_of(launch: Launch, read: Callable[[str], str]) -> int | str | None:
-    """Return how many nodes a launcher is told of, by its options or its file; None if it is not known."""
+    """Return how many nodes a launcher gets, by its options or its file; None if it is not known."""
     if launch.launcher != "accelerate" or "num_machines" in launch.options:
         return launch.nodes
     file, settings = launch.options.get("config_file"), _settings_of(launch, read)

@@ -13,6 +13,7 @@ from jobsubmit.check.shell.started import Started
 from jobsubmit.check.shell.texts import is_open
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.launchers import OF_SCHEDULERS
 from jobsubmit.plan.processes import build_boot_words
 
 _OF_PROCESS = re.compile(r"\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b")
@@ -106,7 +107,7 @@ def _cut(started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
 
 def _unset_variables(started: Started) -> Iterator[Finding]:
     """Yield an error for a variable that only launchers set, and only for the processes they start."""
-    if started.launch.launcher in ("srun", "mpirun") or started.launch.options.get("no_python"):
+    if started.launch.launcher in OF_SCHEDULERS or started.launch.options.get("no_python"):
         return  # each of their tasks may have a shell of its own
     found = next(
         (found for word in started.words if (found := _OF_PROCESS.match(word.partition("=")[2] or word))), None
