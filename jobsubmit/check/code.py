@@ -21,10 +21,11 @@ from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed, compose
 from jobsubmit.check.program.lookups import names_looked_up
-from jobsubmit.check.program.module import Module, imported_names
+from jobsubmit.check.program.module import Module, class_around, imported_names, spelled
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached, explore
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Level
@@ -146,6 +147,23 @@ class Code:
             use for one in self.followed for wrapper in one.wrappers.every for use in wrapper.uses if use.call is call
         ]
         return not any(use.is_outer for use in every) if every else None
+
+    @cached_property
+    def _classes_at_work(self) -> frozenset[str] | None:
+        """Return the names of the classes that the program makes objects of, and of those above; None if not known."""
+        if not self.observed.is_whole:
+            return None
+        found = [*self.observed.made]
+        by_name = {one.name: one for _, one in self.program.of(ast.ClassDef)}
+        for one in found:  # those that are added here, too
+            bases = (by_name.get(spelled(base).rpartition(".")[2]) for base in one.bases)
+            found += [base for base in bases if base is not None and base not in found]
+        return frozenset(one.name for one in found)
+
+    def is_of_no_object(self, node: ast.AST, module: Module) -> bool:
+        """Return whether a node is in a class that the program, which was followed to its end, makes no object of."""
+        owner = class_around(node, module)
+        return owner is not None and self._classes_at_work is not None and owner.name not in self._classes_at_work
 
     @cached_property
     def followed_all(self) -> list[Followed]:
@@ -331,9 +349,12 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     """Analyze a program, and once more with what it then is seen to call by computed names."""
     composed = compose(program, facts.argv)
     observed = observe(program, facts, _local_rank_of_launch(facts), composed)
+    if seen := _names_observed(program, observed):
+        program = replace(program, looked_up=seen)
     code = _look_at(program, facts, words, composed, observed)
-    names = {**_names_observed(program, observed), **names_looked_up(code.values)}
-    return _look_at(replace(program, looked_up=names), facts, words, composed, observed) if names else code
+    if names := names_looked_up(code.values):
+        return _look_at(replace(program, looked_up={**seen, **names}), facts, words, composed, observed)
+    return code
 
 
 def _names_observed(program: Program, observed: Observed) -> dict[ast.AST, str]:
@@ -398,7 +419,7 @@ def is_count(value: object) -> bool:
 
 def trains(tree: ast.AST) -> bool:
     """Return whether a part of a program computes gradients."""
-    return any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in ast.walk(tree))
+    return any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in walk(tree))
 
 
 def is_ddp(name: str) -> bool:

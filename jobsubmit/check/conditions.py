@@ -10,6 +10,7 @@ from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.parsers.hf_argument_parser import PARSERS
 from jobsubmit.check.program.module import Module, own_method, spelled
 from jobsubmit.check.program.operations import is_open
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import is_executed
 from jobsubmit.common.finding import Finding
 
@@ -48,12 +49,12 @@ def _unfulfilled_by_settings(code: Code) -> Iterator[Finding]:
     if code.line.kind != "HfArgumentParser" or code.line.gaps or not is_whole:
         return
     parsers = [call for _, call, name in code.reached.calls if name.rpartition(".")[2] in PARSERS]
-    given = {spelled(node).rpartition(".")[2] for call in parsers for one in call.args for node in ast.walk(one)}
+    given = {spelled(node).rpartition(".")[2] for call in parsers for one in call.args for node in walk(one)}
     own = replace(code, values=replace(code.values, namespaces=code.values.namespaces.with_self()))
     for module, owner in code.program.of(ast.ClassDef):
         maker = own_method(owner, "__post_init__") if owner.name in given else None
         if maker is not None:
-            for node in (one for one in ast.walk(maker) if isinstance(one, (ast.Assert, ast.Raise))):
+            for node in (one for one in walk(maker) if isinstance(one, (ast.Assert, ast.Raise))):
                 yield from _judge(own, node, module) if is_executed(node, maker, module, own.values.truth) else ()
 
 
@@ -123,7 +124,7 @@ def _is_executed(code: Code, node: ast.expr, module: Module) -> bool:
 def _values_in(code: Code, test: ast.expr, module: Module) -> str:
     """Return the values of the variables in a condition: `batch is 40, world is 16`."""
     found: dict[str, str] = {}
-    for node in ast.walk(test):
+    for node in walk(test):
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             value = code.values.of(node, module)
             is_short = isinstance(value, (list, tuple)) and len(repr(value)) <= _LONGEST_LIST

@@ -15,6 +15,7 @@ from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.module import FUNCTIONS, MAIN, Module, imported_names, origin, spelled
 from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders, spelled_out
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding, Level
 
 _OURS = ("jobsubmit",)
@@ -123,10 +124,16 @@ class ImportSearch:
             return False
         if any(folder.rstrip("/") in self.folders for folder in named_folders(call, module)):
             return True
-        given = [node for arg in call.args[-1:] for node in (arg, *ast.walk(arg))]
+        given = [node for arg in call.args[-1:] for node in (arg, *walk(arg))]
         inner = [node for node in given if isinstance(node, ast.expr)]
         parts = "\n".join(ast.unparse(one) for node in inner for one in spelled_out(node, module))
         return any(place in parts for place in _OWN_PLACES)
+
+    @cached_property
+    def packages_used(self) -> frozenset[str]:
+        """Return the packages that modules of the program are in."""
+        parts = (name.split(".") for name in self.program.modules)
+        return frozenset(".".join(one[:end]) for one in parts for end in range(1, len(one)))
 
     @cached_property
     def required(self) -> str:
@@ -228,8 +235,7 @@ class ImportSearch:
                 yield Finding("error", "imports", where, text, self._similar(owner, name))
                 return
         # A folder without __init__.py does not hide an installed package of the same name.
-        is_used = any(one.startswith(f"{base}.") for one in self.program.modules)
-        is_folder = owner is None and is_used and self._is_folder(base)
+        is_folder = owner is None and base in self.packages_used and self._is_folder(base)
         is_folder = is_folder and self._is_own_folder(base.partition(".")[0])
         if is_folder and name != "*" and not self.has_more_places:
             if not (self._is_module(full) or self._left_out(full) or self._is_built(base)):

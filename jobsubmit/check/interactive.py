@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _ANSWERED = ("input", "getpass.getpass")
@@ -46,6 +47,6 @@ def _is_entered(code: Code, handler: ast.ExceptHandler, module: Module) -> bool:
     tried = module.parents.get(handler)
     if not isinstance(tried, ast.Try) or spelled(handler.type or handler) != "ValueError":
         return False
-    calls = (node for one in tried.body for node in ast.walk(one) if isinstance(node, ast.Call) and node.args)
+    calls = (node for one in tried.body for node in walk(one) if isinstance(node, ast.Call) and node.args)
     texts = (code.values.of(node.args[0], module) for node in calls if spelled(node.func) in _NUMBERS)
     return any(isinstance(text, str) and not re.search(r"\d|inf|nan", text, re.IGNORECASE) for text in texts)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.module import Function, Module, class_around, own_method
+from jobsubmit.check.program.tree import walk
 
 _DEEPEST = 3
 
@@ -50,7 +51,7 @@ def _reach(
     if found is None:
         return
     home, function = found
-    for inner in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+    for inner in (node for node in walk(function) if isinstance(node, ast.Call)):
         if home.function_of(inner) is not function:
             continue
         if code.reached.is_sure(inner, home) or (of_some_rank and _is_of_some_rank(code, inner, home)):

@@ -14,6 +14,7 @@ from jobsubmit.check.program.functions import given_by_spawn
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
 from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -80,7 +81,7 @@ def is_seed_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
 def _is_broadcast(code: Code, node: ast.AST, module: Module) -> bool:
     """Return whether a number comes from a function that hands on the one of rank 0: `seed = sync_seed(args.seed)`."""
     makers = {home.function_of(part) for home, part in origins(code, node, module)} - {module.function_of(node), None}
-    inner = (one for maker in makers if maker is not None for one in ast.walk(maker))
+    inner = (one for maker in makers if maker is not None for one in walk(maker))
     return any(isinstance(one, ast.Call) and "broadcast" in spelled(one.func) for one in inner)
 
 
@@ -164,16 +165,16 @@ def seen_through(node: _Node | None, module: Module) -> _Node | ast.expr | None:
 
 def _set_by(statement: ast.Assign | ast.AnnAssign, name: str, module: Module) -> ast.expr | None:
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    names = (item for target in targets for item in ast.walk(target) if isinstance(item, ast.Name) and item.id == name)
+    names = (item for target in targets for item in walk(target) if isinstance(item, ast.Name) and item.id == name)
     return next((assigned_to(item, module) for item in names if isinstance(item.ctx, ast.Store)), None)
 
 
 def _sets(statement: ast.AST, name: str) -> bool:
     """Return whether a statement may set a variable anew; what is added to it counts as the same."""
-    added = {inner.target for inner in ast.walk(statement) if isinstance(inner, ast.AugAssign)}
+    added = {inner.target for inner in walk(statement) if isinstance(inner, ast.AugAssign)}
     return any(
         isinstance(inner, ast.Name) and inner.id == name and not isinstance(inner.ctx, ast.Load) and inner not in added
-        for inner in ast.walk(statement)
+        for inner in walk(statement)
     )
 
 
@@ -182,10 +183,10 @@ def _follow(code: Code, node: ast.AST, module: Module, found: dict[ast.AST, Modu
         return
     found[node] = module
     bases: set[ast.AST] = set()  # of attributes that are known by their own names
-    for inner in ast.walk(node):
+    for inner in walk(node):
         sources = [] if inner in bases else list(_sources(code, inner, module))
         if sources and isinstance(inner, ast.Attribute):
-            bases.update(ast.walk(inner.value))
+            bases.update(walk(inner.value))
         for home, source in sources:
             _follow(code, source, home, found, depth + 1)
 

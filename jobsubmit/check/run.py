@@ -157,10 +157,11 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     roots = _python_path(job, started) + ((f"{launch.folder}/",) if launch.folder and is_module else ())
     if _INSTALLS_CODE.search(f"{plan.setup or ''}\n{read(plan.requirements or '')}"):
         roots += INSTALLED_FROM
-    program = load_program(bundle, plan.boot_file, roots, is_module=is_module)
+    given = build_boot_words(plan)
+    texts = [str(word) for word in (*own, *(value.text for value in given))]
+    program = load_program(bundle, plan.boot_file, roots, is_module=is_module, words=texts)
     if program is None:
         return
-    given = build_boot_words(plan)
     fields = {value.text: value.field for value in given if value.origin == "spec"}
     words = tuple(Word(value.text, fields.get(value.text, "")) for value in given)
     if job.command is not None:

@@ -11,6 +11,7 @@ from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import Reach, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, own_method, returned_values
 from jobsubmit.check.program.objects import SAME_MODEL
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, position
 
 _DEEPEST = 6
@@ -92,7 +93,7 @@ def _set_by(call: ast.Call, module: Module) -> set[str]:
     """Return the names that the statement of a call sets."""
     statement = next((above for above in module.above(call) if isinstance(above, ast.stmt)), None)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return {_last_name(node) for target in targets for node in ast.walk(target)}
+    return {_last_name(node) for target in targets for node in walk(target)}
 
 
 def _named_like(code: Code, call: ast.Call, module: Module, names: set[str]) -> set[str]:
@@ -167,7 +168,7 @@ def _attribute(code: Code, node: ast.Attribute, module: Module, depth: int) -> b
     setter, own = setters.pop(), module.function_of(node)
     use: ast.AST | None = node
     if own is not setter:  # the setter may call the method of the use before it has set all
-        calls = (one for one in ast.walk(setter) if isinstance(one, ast.Call)) if setter else ()
+        calls = (one for one in walk(setter) if isinstance(one, ast.Call)) if setter else ()
         names = (one for one in calls if own is not None and ast.unparse(one.func) == f"self.{own.name}")
         use = next(names, None)
     before = [store for store in stores if use is None or _is_before(store, use, module)]

@@ -13,6 +13,7 @@ from jobsubmit.check.origins import origins, parts_returned, words_of
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.functions import enter
 from jobsubmit.check.program.module import FUNCTIONS, Module
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _NEW_NAME = re.compile(r"\$\{now:[^}]*\}|strftime|time\.time\(\)|datetime\.(?:datetime\.)?(?:utc)?now\(\)|uuid\.uuid\d")
@@ -71,7 +72,7 @@ def _named_by_time(code: Code) -> Iterator[Finding]:
 def _numbered_by(code: Code, path: ast.expr, module: Module) -> str:
     """Return what gives a path a number that is not yet taken, where nothing looks for the paths of before."""
     for home, part in origins(code, path, module):
-        calls = [one for one in ast.walk(part) if isinstance(one, ast.Call) and _takes_free_number(code, one, home)]
+        calls = [one for one in walk(part) if isinstance(one, ast.Call) and _takes_free_number(code, one, home)]
         if calls and not _looks_for_all(code, ast.unparse(calls[0].func)):
             return f"{ast.unparse(calls[0].func)}()"
         counted = _NEXT_NUMBER.search(ast.unparse(part))
@@ -86,7 +87,7 @@ def _next_of_found(code: Code, part: ast.AST, module: Module) -> str:
     function = module.function_of(part)
     if function is None or code.passes_by(part, module) or not _SEARCHES.search(ast.unparse(function)):
         return ""
-    sums = (node for node in ast.walk(function) if isinstance(node, ast.BinOp) and code.reached.of(node, module))
+    sums = (node for node in walk(function) if isinstance(node, ast.BinOp) and code.reached.of(node, module))
     return next((text for one in sums if re.fullmatch(r"max\(\w+\) \+ 1", text := ast.unparse(one))), "")
 
 
@@ -96,8 +97,8 @@ def _takes_free_number(code: Code, call: ast.Call, module: Module) -> bool:
     if found is None or not isinstance(found[1], FUNCTIONS) or not code.reached.of(call, module):
         return False
     entered = enter(code.values, call, module)
-    for loop in (node for node in ast.walk(found[1]) if isinstance(node, (ast.For, ast.While))):
-        tests = [one.test for one in ast.walk(loop) if isinstance(one, (ast.If, ast.While))]
+    for loop in (node for node in walk(found[1]) if isinstance(node, (ast.For, ast.While))):
+        tests = [one.test for one in walk(loop) if isinstance(one, (ast.If, ast.While))]
         around = [above.test for above in found[0].above(loop) if isinstance(above, ast.If)]
         is_entered = entered is None or not any(entered[0].truth(test, found[0]) is False for test in around)
         if is_entered and any("exists(" in ast.unparse(test) for test in tests):
@@ -113,7 +114,7 @@ def _looks_for_all(code: Code, source: str) -> bool:
 
 def _words_of_path(code: Code, path: ast.expr, module: Module) -> str:
     """Return a path and all that it is made of; of several values that a function returns, only those in the path."""
-    names = [node for node in ast.walk(path) if isinstance(node, ast.Name)]
+    names = [node for node in walk(path) if isinstance(node, ast.Name)]
     stores = {name: module.stores.get((module.scope_of(name), name.id), ()) for name in names}
     parts = {name: [part for store in stores[name] for part in parts_returned(code, store, module)] for name in names}
     if not any(parts.values()):

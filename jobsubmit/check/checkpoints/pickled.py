@@ -12,6 +12,7 @@ from jobsubmit.check.origins import last_value, origins, seen_through, set_to
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_of_self, returned_values, spelled
 from jobsubmit.check.program.objects import SAME_MODEL, fields_of, is_torch_module, made
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.check.program.yacs import MERGES
 from jobsubmit.check.wrapper import is_wrapped
@@ -46,12 +47,13 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
         for module, call in code.calls("torch.load")
         if argument(call, "weights_only") is None and not hides_arguments(call)
         if not _is_of_data(call, module) and not _is_of_model(code, call, module)
+        if not code.is_of_no_object(call, module)
     ]
     loads.sort(key=lambda load: "pretrained" in ast.unparse(load[1]))  # another file, most likely
     for module, call in code.calls("torch.save") if loads else ():
         for home, outer, path in saving_calls(code, call, module):
             own_loads = [load for load in loads if path is None or _may_load(code, load, path, home)]
-            texts = [one.value for one in ast.walk(path) if isinstance(one, ast.Constant)] if path is not None else []
+            texts = [one.value for one in walk(path) if isinstance(one, ast.Constant)] if path is not None else []
             is_of_results = any(_OF_RESULTS.search(str(text)) for text in texts)
             objects = () if is_of_results else _objects(code, argument(outer, "obj", 0), home)
             for place, value, kind in objects if own_loads else ():
@@ -75,7 +77,7 @@ def _may_load(code: Code, load: tuple[Module, ast.Call], path: ast.expr, module:
 
 def _names_in(parts: Iterable[ast.AST]) -> set[str]:
     """Return the words in the texts of some expressions, but for the endings of files."""
-    constants = (one for part in parts for one in ast.walk(part) if isinstance(one, ast.Constant))
+    constants = (one for part in parts for one in walk(part) if isinstance(one, ast.Constant))
     texts = [one.value for one in constants if isinstance(one.value, str)]
     return {word for text in texts for word in re.findall(r"[A-Za-z]{3,}", text)} - _ENDINGS
 

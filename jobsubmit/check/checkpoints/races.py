@@ -16,6 +16,7 @@ from jobsubmit.check.collectives.rank_zero import zero_branches
 from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -123,8 +124,8 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
         tests = [ast.unparse(above.test) for above in module.above(body[0]) if isinstance(above, ast.If)]
         if any("local" in test.lower() for test in tests):
             continue
-        own_of_branch = {node for statement in body for node in ast.walk(statement)}
-        for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
+        own_of_branch = {node for statement in body for node in walk(statement)}
+        for call in (node for statement in body for node in walk(statement) if isinstance(node, ast.Call)):
             is_file = code.program.name_of(call.func, module) in _WRITES or _opens_to_write(code, call, module)
             is_download = code.values.of(argument(call, "download"), module) is True
             is_fetch = is_download or code.program.name_of(call.func, module).startswith(_FETCHES_BY_ITSELF)
@@ -150,13 +151,13 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
 
 def _filled_inside(code: Code, call: ast.Call, body: list[ast.stmt], module: Module) -> str | None:
     """Return the folder on a node's disk that a function fills which a call enters, and that others read."""
-    calls = (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
+    calls = (node for statement in body for node in walk(statement) if isinstance(node, ast.Call))
     entered = [found for one in calls if (found := code.program.called(one, module)) is not None]
     found = code.program.called(call, module)
     if found is None or isinstance(found[1], ast.ClassDef):
         return None
-    own = {node for root in (*body, *(function for _, function in entered)) for node in ast.walk(root)}
-    for inner in (node for node in ast.walk(found[1]) if isinstance(node, ast.Call)):
+    own = {node for root in (*body, *(function for _, function in entered)) for node in walk(root)}
+    for inner in (node for node in walk(found[1]) if isinstance(node, ast.Call)):
         name = code.program.name_of(inner.func, found[0])
         if name not in _FILLS and not _opens_to_write(code, inner, found[0]) and spelled(inner.func)[-7:] != ".tofile":
             continue
@@ -234,21 +235,21 @@ def _made_for_all(code: Code, call: ast.Call, body: list[ast.stmt], module: Modu
     found = code.program.called(call, module)
     if found is None or isinstance(found[1], ast.ClassDef):
         return None
-    calls = [inner for inner in ast.walk(found[1]) if isinstance(inner, ast.Call)]
+    calls = [inner for inner in walk(found[1]) if isinstance(inner, ast.Call)]
     if not any(
         code.program.name_of(one.func, found[0]) in _WRITES or _opens_to_write(code, one, found[0]) for one in calls
     ):
         return None
-    own = {inner for statement in body for inner in ast.walk(statement)}
+    own = {inner for statement in body for inner in walk(statement)}
     scope = module.scope_of(call)
     reads = [
         one
-        for one in ast.walk(scope)
+        for one in walk(scope)
         if isinstance(one, ast.Call) and one not in own and code.program.name_of(one.func, module) in _READS
     ]
     for given in (one for one in call.args if isinstance(one, (ast.Name, ast.Attribute))):
         is_read = any(
-            ast.unparse(given) == ast.unparse(part) for one in reads for arg in one.args for part in ast.walk(arg)
+            ast.unparse(given) == ast.unparse(part) for one in reads for arg in one.args for part in walk(arg)
         )
         places = [str(code.values.of(part, home)) for home, part in origins(code, given, module)] if is_read else []
         place = next((one for one in places if one.startswith(LOCAL_FOLDERS)), None)
@@ -259,7 +260,7 @@ def _made_for_all(code: Code, call: ast.Call, body: list[ast.stmt], module: Modu
 
 def _read_by_all(code: Code) -> set[str]:
     """Return the files that all processes read."""
-    own = {inner for _, body in zero_branches(code) for statement in body for inner in ast.walk(statement)}
+    own = {inner for _, body in zero_branches(code) for statement in body for inner in walk(statement)}
     reads = [(module, call) for module, call in code.calls(*_READS) if call not in own and call.args]
     return {
         str(code.values.of(call.args[0], module)) for module, call in reads if not _opens_to_write(code, call, module)
@@ -275,7 +276,7 @@ def _opens_to_write(code: Code, call: ast.Call, module: Module) -> bool:
 def _others_wait(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a barrier in the same function lets one rank come here first: by `if rank != 0: barrier()`."""
     finder = finder_of(code)
-    for node in ast.walk(module.scope_of(call)):
+    for node in walk(module.scope_of(call)):
         if isinstance(node, ast.With) and any(name in ast.unparse(item) for item in node.items for name in _FIRST):
             return True
         if isinstance(node, ast.If) and mentions_rank(node.test) and next(finder.collectives(node.body, module), None):

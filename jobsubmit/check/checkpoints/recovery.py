@@ -14,6 +14,7 @@ from jobsubmit.check.origins import beginning_of
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.mounts import Mount
@@ -200,7 +201,7 @@ def _is_skipped(code: Code, call: ast.Call, module: Module) -> bool:
     found = code.program.called(call, module)
     if found is None or isinstance(found[1], ast.ClassDef):
         return False
-    calls = [node for node in ast.walk(found[1]) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(found[1]) if isinstance(node, ast.Call)]
     loading = [one for one in calls if "load" in spelled(one.func).lower() or "restore" in spelled(one.func)]
     return bool(loading) and not any(code.reached.of(one, found[0]) for one in loading)
 

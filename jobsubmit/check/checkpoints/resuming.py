@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.module import spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _OPTION = re.compile(r"(?:(?:auto|from|do|is)_)?resume(?:_from)?(?:_(?:checkpoint|ckpt|path|file))?")
@@ -31,7 +32,7 @@ def not_asked_to_resume(code: Code) -> Iterator[Finding]:
         if option is None or not code.reached.of(node, module) or code.values.truth(node.test, module) is not False:
             continue
         body = node.body if isinstance(node, ast.If) else [node.body]
-        calls = (one for part in body for one in ast.walk(part) if isinstance(one, ast.Call))
+        calls = (one for part in body for one in walk(part) if isinstance(one, ast.Call))
         if any(_LOADS.search(spelled(one.func).rpartition(".")[2]) for one in calls):
             yield Finding(
                 "warning",

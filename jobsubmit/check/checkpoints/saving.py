@@ -14,6 +14,7 @@ from jobsubmit.check.collectives.rank_zero import zero_branches
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
@@ -140,9 +141,7 @@ def _depends_on_option(code: Code, node: ast.AST, module: Module) -> bool:
     return any(
         code.values.truth(above.test, module) is None
         and any(
-            code.values.namespaces.hold(one.value, module)
-            for one in ast.walk(above.test)
-            if isinstance(one, ast.Attribute)
+            code.values.namespaces.hold(one.value, module) for one in walk(above.test) if isinstance(one, ast.Attribute)
         )
         for above in module.above(node)
         if isinstance(above, ast.If)
@@ -151,7 +150,7 @@ def _depends_on_option(code: Code, node: ast.AST, module: Module) -> bool:
 
 def _is_same_for_all_data(code: Code, path: ast.expr, module: Module, depth: int = 0) -> bool:
     """Return whether a path depends on arguments, epochs and steps only: not on the data that a process has."""
-    for name in (node for node in ast.walk(path) if isinstance(node, ast.Name)):
+    for name in (node for node in walk(path) if isinstance(node, ast.Name)):
         is_of_step = _STEP.search(name.id) is not None or _SETTINGS.fullmatch(name.id) is not None
         if is_of_step or name.id in module.aliases or name.id in ("str", "int", "self", "open"):
             continue
@@ -222,11 +221,11 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
 def _is_of_any(loaded: ast.expr, module: Module) -> bool:
     """Return whether a state is loaded into each of some objects: `for name, value in kwargs.items(): value.load…`."""
     loops = (above for above in module.above(loaded) if isinstance(above, ast.For))
-    return any(spelled(one) == spelled(loaded) for loop in loops for one in ast.walk(loop.target))
+    return any(spelled(one) == spelled(loaded) for loop in loops for one in walk(loop.target))
 
 
 def _gives_optimizer(statement: ast.stmt) -> bool:
-    calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+    calls = (node for node in walk(statement) if isinstance(node, ast.Call))
     given = (one for call in calls for one in (*call.args, *(keyword.value for keyword in call.keywords)))
     return any(_OPTIMIZER.search(spelled(one)) for one in given)
 
@@ -255,7 +254,7 @@ def _is_none(node: ast.AST | None) -> bool:
 
 def _entered(code: Code, body: list[ast.stmt], module: Module, depth: int = 0) -> Iterator[tuple[Module, ast.stmt]]:
     """Yield the statements of the methods and functions that load something, of those that some statements call."""
-    for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
+    for call in (node for statement in body for node in walk(statement) if isinstance(node, ast.Call)):
         found = code.program.called(call, module) if _LOADS.search(spelled(call.func)) else None
         if found is not None and not isinstance(found[1], ast.ClassDef):
             yield from ((found[0], statement) for statement in found[1].body)
@@ -264,7 +263,7 @@ def _entered(code: Code, body: list[ast.stmt], module: Module, depth: int = 0) -
 
 def _loaded(statement: ast.stmt) -> Iterator[ast.expr]:
     """Yield what a statement loads a state into, but for averaged weights, which only rank 0 may need."""
-    for node in ast.walk(statement):
+    for node in walk(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict":
             if not _AVERAGE.search(spelled(node.func.value)):
                 yield node.func.value
@@ -278,8 +277,8 @@ def _is_inside(code: Code, loaded: ast.expr, module: Module) -> bool:
 
 def _sets_position(body: list[ast.stmt]) -> bool:
     """Return whether statements take over from a checkpoint where the training is."""
-    for node in (inner for statement in body for inner in ast.walk(statement) if isinstance(inner, ast.Assign)):
-        is_read = any(isinstance(part, ast.Subscript) or _is_load(part) for part in ast.walk(node.value))
+    for node in (inner for statement in body for inner in walk(statement) if isinstance(inner, ast.Assign)):
+        is_read = any(isinstance(part, ast.Subscript) or _is_load(part) for part in walk(node.value))
         if is_read and _POSITION.search(ast.unparse(node)):
             return True
     return False

@@ -10,6 +10,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import is_for_main_process_only, is_guarded_by_rank
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.module import Function, Module
+from jobsubmit.check.program.tree import walk
 
 _OWN_NAME = re.compile(
     r"rank|RANK|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\([^)]*['\"][wxa]"
@@ -65,7 +66,7 @@ def is_of_one_process(code: Code, path: ast.AST, module: Module) -> bool:
 
 def _keys_read(part: ast.AST) -> Iterator[str]:
     """Yield the fields and keys that an expression reads: `epoch` of `params.epoch` and of `params["epoch"]`."""
-    for node in ast.walk(part):
+    for node in walk(part):
         if isinstance(node, ast.Attribute):
             yield node.attr
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):

@@ -16,6 +16,7 @@ from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import fields_of
 from jobsubmit.check.program.operations import UNKNOWN, Several
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, is_load, parameters, position
 from jobsubmit.common.finding import Finding
 
@@ -296,7 +297,7 @@ def _depends_on_loop(code: Code, call: ast.Call, module: Module) -> bool:
     if ranks is None or loop is None or not isinstance(loop.target, ast.Name):
         return False
     made = seen_through(ranks, module)
-    return made is not None and any(is_load(node, loop.target.id) for node in ast.walk(made))
+    return made is not None and any(is_load(node, loop.target.id) for node in walk(made))
 
 
 def _is_own_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
@@ -334,7 +335,7 @@ def _field_given(code: Code, field: ast.Attribute, module: Module) -> Iterator[t
 def _other_groups(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     """Yield a warning for a group whose ranks depend on the process, unless it is a group of its own rank alone."""
     ranks = argument(call, "ranks", 0) if name == "new_group" else None
-    inner = [node for node in ast.walk(ranks) if isinstance(node, ast.expr)] if ranks is not None else []
+    inner = [node for node in walk(ranks) if isinstance(node, ast.expr)] if ranks is not None else []
     in_loop = any(isinstance(above, (ast.For, ast.While, ast.ListComp)) for above in module.above(call))
     differs = any(isinstance(code.values.of(node, module), Several) for node in inner)
     is_own = isinstance(ranks, ast.List) and len(ranks.elts) == 1 and is_rank(ranks.elts[0], code, module)
@@ -347,8 +348,8 @@ def _other_groups(code: Code, module: Module, call: ast.Call, name: str) -> Iter
 def _depends_on_rank(code: Code, ranks: ast.expr | None, module: Module) -> bool:
     """Return whether a list of ranks is computed from the rank of the process, through properties and variables."""
     for home, part in origins(code, ranks, module) if ranks is not None else ():
-        own = {node.id for node in ast.walk(part) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-        for node in ast.walk(part):
+        own = {node.id for node in walk(part) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+        for node in walk(part):
             if is_rank(node, code, home) and getattr(node, "id", "") not in own:
                 return True
     return False
@@ -358,7 +359,7 @@ def _not_awaited(code: Code, module: Module, call: ast.Call, name: str) -> Itera
     is_async = code.values.of(argument(call, "async_op"), module) is True
     statement = module.parents.get(call)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    is_kept = isinstance(target, ast.Name) and any(is_load(node, target.id) for node in ast.walk(module.scope_of(call)))
+    is_kept = isinstance(target, ast.Name) and any(is_load(node, target.id) for node in walk(module.scope_of(call)))
     is_lost = isinstance(statement, ast.Expr) or (isinstance(target, ast.Name) and not is_kept)
     is_lost = is_lost or (isinstance(target, ast.Name) and _is_lost_by_callers(code, target, module))
     if is_async and (is_lost or not _waits(code)):
@@ -378,7 +379,7 @@ def _waits(code: Code) -> bool:
 def _is_lost_by_callers(code: Code, handle: ast.Name, module: Module) -> bool:
     """Return whether a function only returns a handle, alone or as one of several, and no caller uses it."""
     function = module.function_of(handle)
-    uses = [node for node in ast.walk(function or handle) if is_load(node, handle.id)]
+    uses = [node for node in walk(function or handle) if is_load(node, handle.id)]
     if function is None or len(uses) != 1:
         return False
     above = module.parents.get(uses[0])
@@ -400,5 +401,5 @@ def _is_dropped(call: ast.Call, index: int | None, module: Module) -> bool:
         target = parts[index] if index < len(parts) else None
     scope = module.scope_of(call)
     return isinstance(target, ast.Name) and not any(
-        is_load(node, target.id) for node in ast.walk(scope) if module.scope_of(node) is scope
+        is_load(node, target.id) for node in walk(scope) if module.scope_of(node) is scope
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from jobsubmit.check.program.module import EXITS, Module, spelled
+from jobsubmit.check.program.tree import children, walk
 
 
 def after(node: ast.If, module: Module) -> list[ast.stmt]:
@@ -35,11 +36,11 @@ def _leaves_by(node: ast.AST) -> bool:
         return True
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
         return False
-    inner = ast.iter_child_nodes(node)
+    inner = children(node)
     if isinstance(node, (ast.For, ast.While)):
         return any(isinstance(child, ast.stmt) and _returns(child) for child in inner)
     return any(_leaves_by(child) for child in inner)
 
 
 def _returns(node: ast.AST) -> bool:
-    return any(isinstance(inner, (ast.Return, ast.Raise)) for inner in ast.walk(node))
+    return any(isinstance(inner, (ast.Return, ast.Raise)) for inner in walk(node))

@@ -14,6 +14,7 @@ from jobsubmit.check.interpreter.process import OF_TORCH_DISTRIBUTED
 from jobsubmit.check.origins import set_to
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, own_method
+from jobsubmit.check.program.tree import children, walk
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _PACKAGES = (
@@ -104,7 +105,7 @@ class CollectiveFinder:
         if found[1] not in self.combining:
             self.combining[found[1]] = False  # while it is looked at
             entered = own_method(found[1], "__init__") if isinstance(found[1], ast.ClassDef) else found[1]
-            calls = (inner for inner in ast.walk(entered or ast.Pass()) if isinstance(inner, ast.Call))
+            calls = (inner for inner in walk(entered or ast.Pass()) if isinstance(inner, ast.Call))
             self.combining[found[1]] = any(self.may_combine(inner, found[0]) for inner in calls)
         return self.combining[found[1]]
 
@@ -252,7 +253,7 @@ def has_counterpart(
     inside = set(own)
     above = module.parents.get(own[0]) if own else None
     is_local = _names_local_rank(above.test) if isinstance(above, ast.If) else None
-    for node in ast.walk(scope):
+    for node in walk(scope):
         if not isinstance(node, ast.If) or node.body is own or inside & set(module.above(node)):
             continue
         if isinstance(above, ast.If) and ast.unparse(node.test) == ast.unparse(above.test):
@@ -319,13 +320,13 @@ def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[
         return
     if isinstance(node, ast.Call) or (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)):
         yield node
-    for child in ast.iter_child_nodes(node):
+    for child in children(node):
         yield from _calls(child, finder, module)
 
 
 def _has_collective(body: list[ast.stmt]) -> bool:
     """Return whether statements call something of the name of a collective, also of a group."""
-    calls = (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
+    calls = (node for statement in body for node in walk(statement) if isinstance(node, ast.Call))
     return any(isinstance(call.func, ast.Attribute) and call.func.attr in OF_TORCH_DISTRIBUTED for call in calls)
 
 

@@ -10,6 +10,7 @@ from jobsubmit.check.code import INIT, MESHES, Code, is_ddp
 from jobsubmit.check.order import Place, by_scope, leading_to, position
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _NEEDS = tuple(
@@ -58,7 +59,7 @@ def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:
 def _is_asked(place: Place) -> bool:
     """Return whether the function of a use asks first whether there is a process group."""
     scope = place.home.scope_of(place.inner)
-    return any(_asks(node) and place.home.scope_of(node) is scope for node in ast.walk(scope))
+    return any(_asks(node) and place.home.scope_of(node) is scope for node in walk(scope))
 
 
 def _asks(node: ast.AST) -> bool:
@@ -76,7 +77,7 @@ def _made_again(module: Module, made: list[Place]) -> Iterator[Finding]:
     for first, second in pairwise(made):
         if first.inner is second.inner or _may_destroy(module, first.call.lineno, second.call.lineno):
             continue
-        conditions = (node for one in _conditions(module, second.call) for node in ast.walk(one.test))
+        conditions = (node for one in _conditions(module, second.call) for node in walk(one.test))
         if _is_asked(first) or _is_asked(second) or any(map(_asks, conditions)):
             continue
         yield Finding(

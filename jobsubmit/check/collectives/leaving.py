@@ -14,6 +14,7 @@ from jobsubmit.check.collectives.rank_conditions import (
     zero_side,
 )
 from jobsubmit.check.program.module import EXITS, Module, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
@@ -94,7 +95,7 @@ def _is_decided_by_zero(code: Code, test: ast.expr, loop: ast.AST, module: Modul
     root = test.value if isinstance(test, ast.Attribute) else test
     if not isinstance(root, ast.Name):
         return False
-    nodes = list(ast.walk(loop))
+    nodes = list(walk(loop))
     changes: list[ast.AST] = []
     if isinstance(test, ast.Name):
         if any(isinstance(node, ast.Name) and node.id == root.id and _is_handed_on(node, module) for node in nodes):
@@ -150,4 +151,4 @@ def _is_reset(store: ast.Name, module: Module) -> bool:
 
 
 def _inside(body: Iterable[ast.AST]) -> set[ast.AST]:
-    return {inner for statement in body for inner in ast.walk(statement)}
+    return {inner for statement in body for inner in walk(statement)}

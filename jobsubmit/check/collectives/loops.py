@@ -7,6 +7,7 @@ import ast
 from jobsubmit.check.code import ACCELERATOR, Code, trains
 from jobsubmit.check.collectives.calls import CollectiveFinder
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.tree import walk
 
 _DEEPEST = 3
 
@@ -32,14 +33,14 @@ def synchronizes(finder: CollectiveFinder, loop: ast.AST, module: Module) -> boo
     statements = getattr(loop, "body", [])
     if next(finder.collectives(statements, module), None) is not None:
         return True
-    return any(finder.name_of(node, module) for node in ast.walk(loop) if isinstance(node, ast.Call))
+    return any(finder.name_of(node, module) for node in walk(loop) if isinstance(node, ast.Call))
 
 
 def _trains_inside(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
     """Return whether a part of a program computes gradients, itself or in the functions and methods that it calls."""
     if trains(node):
         return True
-    for call in (one for one in ast.walk(node) if isinstance(one, ast.Call)) if depth < _DEEPEST else ():
+    for call in (one for one in walk(node) if isinstance(one, ast.Call)) if depth < _DEEPEST else ():
         found = code.program.called(call, module)
         methods = code.program.methods.get(call.func.attr, ()) if isinstance(call.func, ast.Attribute) else ()
         called = (
@@ -55,7 +56,7 @@ def _trains_inside(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
 def _leaves_to_others(method: Function) -> bool:
     """Return whether a method does nothing itself: it is empty, raises an error, or calls that of its base."""
     is_empty = all(isinstance(one, (ast.Pass, ast.Raise, ast.Expr)) for one in method.body) and not trains(method)
-    return is_empty or any(isinstance(node, ast.Name) and node.id == "super" for node in ast.walk(method))
+    return is_empty or any(isinstance(node, ast.Name) and node.id == "super" for node in walk(method))
 
 
 def _scales_loss(code: Code, call: ast.Call) -> bool:

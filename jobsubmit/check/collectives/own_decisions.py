@@ -26,6 +26,7 @@ from jobsubmit.check.program.module import (
     returned_values,
     spelled,
 )
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _OWN_LOSS = re.compile(
@@ -92,7 +93,7 @@ def _asks_for_nothing(node: ast.If) -> bool:
     """Return whether a step is left out because a batch has nothing to learn from: `if not mask.any(): continue`."""
     asked = _IS_EMPTY.fullmatch(ast.unparse(node.test))
     is_of_batch = asked is not None and any(name and _OF_BATCH.search(name) for name in asked.groups())
-    parts = [one for part in node.body for one in ast.walk(part)]
+    parts = [one for part in node.body for one in walk(part)]
     computes = any(isinstance(one, ast.Attribute) and one.attr == "backward" for one in parts)
     return is_of_batch and not computes and not node.orelse and isinstance(node.body[-1], (ast.Continue, ast.Return))
 
@@ -100,10 +101,10 @@ def _asks_for_nothing(node: ast.If) -> bool:
 def _is_of_all_ranks(finder: CollectiveFinder, node: ast.If | ast.While, loop: ast.AST, module: Module) -> bool:
     """Return whether what a condition is made of went through a collective before, or in the pass before."""
     names = _variables_behind(node.test, module)
-    for call in (one for one in ast.walk(loop) if _is_before(one, node) and finder.may_combine(one, module)):
+    for call in (one for one in walk(loop) if _is_before(one, node) and finder.may_combine(one, module)):
         statement = next((above for above in module.above(call) if isinstance(above, ast.stmt)), call)
         changed = [*call.args[:1], *getattr(statement, "targets", ())]
-        if names & {one.id for given in changed for one in ast.walk(given) if isinstance(one, ast.Name)}:
+        if names & {one.id for given in changed for one in walk(given) if isinstance(one, ast.Name)}:
             return True
     return False
 
@@ -113,7 +114,7 @@ def _variables_behind(node: ast.expr, module: Module) -> set[str]:
     scope, found = module.scope_of(node), set[str]()
     waiting: list[ast.AST] = [node]
     while waiting:
-        names = {one.id for one in ast.walk(waiting.pop()) if isinstance(one, ast.Name)} - {*module.aliases} - found
+        names = {one.id for one in walk(waiting.pop()) if isinstance(one, ast.Name)} - {*module.aliases} - found
         found |= names
         stores = (store for name in names for store in module.stores.get((scope, name), ()))
         statements = (next(above for above in module.above(store) if isinstance(above, ast.stmt)) for store in stores)
@@ -131,7 +132,7 @@ def _judges_loss(finder: CollectiveFinder, test: ast.expr, module: Module) -> bo
         found = _method_of(finder.code, call.func.value, call.func.attr, module)
     if found is None or not isinstance(found[1], FUNCTIONS):
         return False
-    compares = any(isinstance(node, ast.Compare) for node in ast.walk(found[1]))
+    compares = any(isinstance(node, ast.Compare) for node in walk(found[1]))
     return compares and next(finder.collectives(found[1].body, found[0]), None) is None
 
 
@@ -173,12 +174,12 @@ def _stopped_by_own_figure(finder: CollectiveFinder) -> Iterator[Finding]:
         if not call.args or loop is None or not _STOPS_EARLY.search(name):
             continue
         statement = next(above for above in module.above(call) if isinstance(above, ast.stmt))
-        targets = (part for target in getattr(statement, "targets", ()) for part in ast.walk(target))
+        targets = (part for target in getattr(statement, "targets", ()) for part in walk(target))
         asked = {name, *(target.id for target in targets if isinstance(target, ast.Name))}
         leaves_loop = any(
             isinstance(inner, (ast.Break, ast.Return))
             and any(isinstance(above, ast.If) and _names_any(above.test, asked) for above in module.above(inner))
-            for inner in ast.walk(loop)
+            for inner in walk(loop)
         )
         if leaves_loop and is_own_figure(finder, call.args[0], module) and synchronizes(finder, loop, module):
             yield Finding(
@@ -194,7 +195,7 @@ def _stopped_by_own_figure(finder: CollectiveFinder) -> Iterator[Finding]:
 
 def _names_any(test: ast.expr, names: Collection[str]) -> bool:
     """Return whether a condition is made of one of some variables and functions."""
-    parts = (one for one in ast.walk(test) if isinstance(one, (ast.Name, ast.Attribute)))
+    parts = (one for one in walk(test) if isinstance(one, (ast.Name, ast.Attribute)))
     return any(spelled(one) in names or spelled(one).rpartition(".")[0] in names for one in parts)
 
 
@@ -228,7 +229,7 @@ def _stopped_by_own_counter(finder: CollectiveFinder) -> Iterator[Finding]:
 def _judged_for(counter: str, loop: ast.AST, module: Module) -> Iterator[ast.Compare]:
     """Yield the comparisons that decide whether a loop counts one more or keeps a step; a method may do so, too."""
     owner = class_around(loop, module) if counter.startswith("self.") else None
-    nodes = ast.walk(owner if owner is not None else loop)
+    nodes = walk(owner if owner is not None else loop)
     for added in (one for one in nodes if _sets_more(one, counter)):
         around = next((above for above in module.above(added) if isinstance(above, ast.If)), None)
         test = around.test if around is not None else None
@@ -250,8 +251,8 @@ def _sets_more(node: ast.AST, counter: str) -> bool:
 
 def _is_combined(finder: CollectiveFinder, counter: str, loop: ast.AST, module: Module) -> bool:
     """Return whether a collective gets a counter."""
-    calls = [one for one in ast.walk(loop) if isinstance(one, ast.Call) and finder.may_combine(one, module)]
-    return any(spelled(inner) == counter for call in calls for one in call.args for inner in ast.walk(one))
+    calls = [one for one in walk(loop) if isinstance(one, ast.Call) and finder.may_combine(one, module)]
+    return any(spelled(inner) == counter for call in calls for one in call.args for inner in walk(one))
 
 
 def _loop_left_by(node: ast.If, module: Module) -> ast.For | ast.While | None:
@@ -277,10 +278,10 @@ def _reads_clock(code: Code, test: ast.expr, module: Module) -> bool:
 
 def _tests_for_true(module: Module, function: Function) -> Iterator[ast.expr]:
     """Yield the conditions under which a function returns True, with what their variables were set to."""
-    for returned in (one for one in ast.walk(function) if isinstance(one, ast.Return)):
+    for returned in (one for one in walk(function) if isinstance(one, ast.Return)):
         above = module.parents.get(returned)
         if isinstance(above, ast.If) and getattr(returned.value, "value", None) is True:
-            names = (one for one in ast.walk(above.test) if isinstance(one, ast.Name))
+            names = (one for one in walk(above.test) if isinstance(one, ast.Name))
             yield from (value for name in names if (value := last_value(name, module)) is not None)
             yield above.test
 
@@ -297,7 +298,7 @@ def _has_clock(code: Code, node: ast.expr, module: Module) -> bool:
     """Return whether a number is computed from the time now: in place, by a property, or in a variable."""
     if _asks_clock(code, node, module):
         return True
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.Name) and any(_asks_clock(code, one, module) for one in _set_in_loops(inner, module)):
             return True
         found = code.program.property_of(inner) if isinstance(inner, ast.Attribute) else None
@@ -307,7 +308,7 @@ def _has_clock(code: Code, node: ast.expr, module: Module) -> bool:
 
 
 def _asks_clock(code: Code, node: ast.AST, module: Module) -> bool:
-    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    calls = (one for one in walk(node) if isinstance(one, ast.Call))
     return any(code.program.name_of(call.func, module) in _CLOCKS for call in calls)
 
 
@@ -323,7 +324,7 @@ def _set_in_loops(name: ast.Name, module: Module) -> Iterator[ast.expr]:
 
 def _is_agreed(finder: CollectiveFinder, node: ast.If | ast.While, module: Module) -> bool:
     """Return whether a condition is, or compares, what a function of the program has computed from all ranks."""
-    names = (one for one in ast.walk(node.test) if isinstance(one, ast.Name))
+    names = (one for one in walk(node.test) if isinstance(one, ast.Name))
     made = [value for name in names if (value := last_value(name, module)) is not None]
     return next(finder.collectives([ast.Expr(value) for value in (node.test, *made)], module), None) is not None
 

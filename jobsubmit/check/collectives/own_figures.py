@@ -19,6 +19,7 @@ from jobsubmit.check.program.module import (
     returned_values,
     spelled,
 )
+from jobsubmit.check.program.tree import children, walk
 from jobsubmit.check.program.variables import assigned_to, parameters, variable_of
 from jobsubmit.check.wrapper import is_wrapped
 
@@ -45,7 +46,7 @@ _MOST = 200
 def is_own_figure(finder: CollectiveFinder, node: ast.expr, module: Module) -> bool:
     """Return whether an expression surely is computed from what this process has seen of the data, and only that."""
     has_own_data = _divides_data(finder.code) or _draws_data(finder.code)
-    if not has_own_data or any(_comes_from_elsewhere(finder.code, one, module) for one in ast.walk(node)):
+    if not has_own_data or any(_comes_from_elsewhere(finder.code, one, module) for one in walk(node)):
         return False
     trace = _Trace(finder)
     return trace.follow(node, module) and trace.has_result
@@ -106,7 +107,7 @@ class _Trace:
                 return self._call(node, module)
             case ast.Lambda() | ast.Await() | ast.Yield():
                 return False
-        return all(self.follow(one, module) for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr))
+        return all(self.follow(one, module) for one in children(node) if isinstance(one, ast.expr))
 
     def _call(self, call: ast.Call, module: Module) -> bool:
         code = self.finder.code
@@ -160,7 +161,7 @@ class _Trace:
         owners = {spelled(one.value).rpartition(".")[2] for one in calls}
         if method is None or not name or not owners or name in owners or "" in owners:
             return
-        if any(isinstance(one, ast.Call) and self.finder.may_combine(one, home) for one in ast.walk(method)):
+        if any(isinstance(one, ast.Call) and self.finder.may_combine(one, home) for one in walk(method)):
             yield method
 
     def _assigned(self, store: ast.expr, module: Module) -> Iterator[tuple[Module, ast.AST]]:
@@ -182,7 +183,7 @@ class _Trace:
         scope = module.function_of(node)
         for call in _calls_in(scope, module) if text else ():
             given = [*call.args, *(keyword.value for keyword in call.keywords)]
-            is_given = any(text == spelled(one) for item in given for one in ast.walk(item) if spelled(one))
+            is_given = any(text == spelled(one) for item in given for one in walk(item) if spelled(one))
             name = self.finder.code.program.name_of(call.func, module)
             is_collective = name.startswith(_COLLECTIVES) or _averages(self.finder.code, call, module)
             is_used = isinstance(module.parents.get(call), ast.Expr)  # else it gives the average to something else
@@ -220,6 +221,6 @@ def _averages(code: Code, call: ast.Call, module: Module) -> bool:
 
 def _calls_in(scope: ast.AST | None, module: Module) -> Iterator[ast.Call]:
     if isinstance(scope, FUNCTIONS):
-        yield from (one for one in ast.walk(scope) if isinstance(one, ast.Call))
+        yield from (one for one in walk(scope) if isinstance(one, ast.Call))
     else:
         yield from (one for one in module.of(ast.Call) if module.function_of(one) is None)

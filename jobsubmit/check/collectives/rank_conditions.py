@@ -12,6 +12,7 @@ from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import FUNCTIONS, Module, returned_values, spelled
 from jobsubmit.check.program.objects import given_to_fields
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
 _RANK = re.compile(r"^(?:ddp_|dist_|distributed_|global_|local_|world_|node_)*rank$|^process_index$")
@@ -194,9 +195,7 @@ def _is_set_to_rank(node: ast.AST, code: Code, module: Module) -> bool:
 
 def mentions_rank(test: ast.AST) -> bool:
     names = [
-        n.attr if isinstance(n, ast.Attribute) else n.id
-        for n in ast.walk(test)
-        if isinstance(n, (ast.Name, ast.Attribute))
+        n.attr if isinstance(n, ast.Attribute) else n.id for n in walk(test) if isinstance(n, (ast.Name, ast.Attribute))
     ]
     return any(_RANK.match(name.lower().lstrip("_")) or name == "get_rank" or _MAIN.match(name) for name in names)
 
@@ -222,7 +221,7 @@ def _keeps_others_out(code: Code, decorator: ast.expr, module: Module) -> bool:
         return False
     home, function = found[0], found[1]
     name = function.args.args[0].arg
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and spelled(node.func) == name]
+    calls = [node for node in walk(function) if isinstance(node, ast.Call) and spelled(node.func) == name]
     return bool(calls) and all(_is_of_zero_alone(code, call, home) for call in calls)
 
 
@@ -296,9 +295,9 @@ def is_empty_for_others(code: Code, node: ast.expr, module: Module) -> bool:
 def _asks_for_rank(code: Code, test: ast.expr, module: Module) -> bool:
     if zero_side(test, code, module) is not None or mentions_rank(test):
         return True
-    if any(_is_compared_with_zero(node) for node in ast.walk(test)):
+    if any(_is_compared_with_zero(node) for node in walk(test)):
         return True  # `gpu_id == 0`, whatever it is called
-    for name in (node for node in ast.walk(test) if isinstance(node, ast.Name)):
+    for name in (node for node in walk(test) if isinstance(node, ast.Name)):
         if any(map(mentions_rank, _given_for(code, name, module))):
             return True
         stores = module.stores.get((module.function_of(name) or module.tree, name.id), ())

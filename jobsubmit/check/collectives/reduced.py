@@ -12,6 +12,7 @@ from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, is_i
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _REDUCE = "torch.distributed.reduce"
@@ -77,7 +78,7 @@ def _own_figures(finder: CollectiveFinder, call: ast.Call, module: Module) -> It
 def _reduces(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module, ast.Call]]:
     """Yield the calls of reduce() whose results an expression is computed from."""
     for home, part in origins(code, node, module):
-        for inner in ast.walk(part):
+        for inner in walk(part):
             if isinstance(inner, ast.Name):
                 yield from _of_variable(code, inner, home)
             elif isinstance(inner, ast.Call):
@@ -96,5 +97,5 @@ def _in_function(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[M
     """Yield the calls of reduce() in a function or a method that returns what it reduces."""
     found = code.program.called(call, module)
     if found is not None and isinstance(found[1], FUNCTIONS):
-        inside = set(ast.walk(found[1]))
+        inside = set(walk(found[1]))
         yield from ((home, one) for home, one in code.calls(_REDUCE) if one in inside)

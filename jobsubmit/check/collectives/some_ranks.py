@@ -16,6 +16,7 @@ from jobsubmit.check.origins import last_value, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import Several
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 
@@ -74,7 +75,7 @@ def _is_of_all(found: Collective) -> bool:
 
 def _new_groups(finder: CollectiveFinder, body: Iterable[ast.AST], module: Module) -> Iterator[Collective]:
     """Yield the calls in some statements that make a group, itself or by a function of the same name."""
-    for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
+    for call in (node for statement in body for node in walk(statement) if isinstance(node, ast.Call)):
         if finder.code.program.name_of(call.func, module).endswith(".new_group") and finder.code.reached.of(
             call, module
         ):

@@ -37,6 +37,7 @@ from jobsubmit.check.program.hydra import Composed
 from jobsubmit.check.program.module import Function
 from jobsubmit.check.program.operations import UNKNOWN, Several, has_gaps, lifted
 from jobsubmit.check.program.program import Program
+from jobsubmit.check.program.tree import walk
 
 _MOST_SEEN = 12  # entries of a container that is remembered as the value of an expression
 _LONGEST_COMPREHENSION, _LONGEST_FORMAT = 64, 5
@@ -506,5 +507,5 @@ def nonlocals_of(function: ast.AST) -> frozenset[str]:
 
 def _declared(function: ast.AST, kind: type[ast.Global] | type[ast.Nonlocal]) -> frozenset[str]:
     statements = getattr(function, "body", ())
-    inner = (node for one in statements for node in ast.walk(one)) if isinstance(statements, list) else ()
+    inner = (node for one in statements for node in walk(one)) if isinstance(statements, list) else ()
     return frozenset(itertools.chain.from_iterable(node.names for node in inner if isinstance(node, kind)))

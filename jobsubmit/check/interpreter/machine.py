@@ -25,6 +25,7 @@ from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, Ou
 from jobsubmit.check.interpreter.storing import names_stored
 from jobsubmit.check.program.module import FUNCTIONS, Module, origin
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import children
 
 _DEEPEST = 40  # calls inside each other
 _MOST_AGAIN, _MOST_AGAIN_PERHAPS = 8, 2  # calls of the same function inside each other, and if they may not be made
@@ -391,7 +392,7 @@ def is_generating(function: ast.AST) -> bool:
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
             return True
         if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
-            waiting += ast.iter_child_nodes(node)
+            waiting += children(node)
     return False
 
 

@@ -13,6 +13,7 @@ from jobsubmit.check.interpreter.memory import External, Record
 from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
+from jobsubmit.check.program.tree import walk
 
 PARTS = 3  # of a step, where it is not known how many there are
 MOST_PASSES, MOST_STEPS, MOST_UPDATES = 40, 12_000, 3  # of a rehearsal: passes, steps of ours, steps of the optimizer
@@ -159,7 +160,7 @@ def _trains(program: Program, body: Sequence[ast.stmt], depth: int) -> bool:
 
 
 def _look_for(program: Program, node: ast.AST, depth: int, found: set[str], seen: set[ast.AST]) -> None:
-    for one in ast.walk(node):
+    for one in walk(node):
         if isinstance(one, ast.Call):
             if isinstance(one.func, ast.Attribute) and one.func.attr == "backward":
                 found.add("backward")
@@ -173,7 +174,7 @@ def _look_for(program: Program, node: ast.AST, depth: int, found: set[str], seen
 
 def _loops_in(program: Program, body: Sequence[ast.AST], depth: int) -> list[ast.For | ast.While]:
     found: list[ast.For | ast.While] = []
-    for one in (one for statement in body for one in ast.walk(statement)):
+    for one in (one for statement in body for one in walk(statement)):
         if isinstance(one, (ast.For, ast.While)):
             found.append(one)
         elif isinstance(one, ast.Call) and depth < _DEEPEST:

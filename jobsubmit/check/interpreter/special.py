@@ -81,6 +81,9 @@ def _exec_module(run: Machine, args: list[Any], keywords: dict[str, Any]) -> Non
 
 def follow_file(run: Machine, path: Any) -> Container | None:
     """Follow a file of the code; return what it defines, None where it cannot be read."""
+    module = next((one for one in run.program.modules.values() if one.path == posixpath.normpath(str(path))), None)
+    if module is not None:
+        return Container(run.module_value(module).scope.names, by_attribute=True)
     text = read_source(run, OpenFile(str(path))) if isinstance(path, (str, PurePosixPath)) else None
     try:
         tree = ast.parse(text or "")

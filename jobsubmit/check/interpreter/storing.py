@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 
 from jobsubmit.check.program.program import Program
+from jobsubmit.check.program.tree import walk
 
 _MOST_FUNCTIONS = 80
 _CHANGES = frozenset(
@@ -30,7 +31,7 @@ def names_stored(program: Program, function: ast.AST) -> frozenset[str] | None:
         if len(seen) > _MOST_FUNCTIONS:
             return None
         called: set[str] = set()
-        for node in ast.walk(one):
+        for node in walk(one):
             if {getattr(node, "id", ""), getattr(node, "attr", "")} & _ANY:
                 return None
             names |= _stored(node)

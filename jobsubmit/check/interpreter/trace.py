@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from jobsubmit.check.interpreter.memory import MORE
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class Trace:
 
     def finished(self, steps: int, started: int, *, is_whole: bool) -> Observed:
         """Return all that is clear: one value of an expression, one name for what is called."""
-        unsure = {node for function in self.skipped for node in ast.walk(function)}
+        unsure = {node for function in self.skipped for node in walk(function)}
         known = {node: value for node, value in self.values.items() if value is not UNKNOWN and node not in unsure}
         names = {node: next(iter(found)) for node, found in self.callees.items() if len(found) == 1}
         return Observed(known, names, steps, started, frozenset(self.made), tuple(self.parsed.values()), is_whole)

@@ -14,6 +14,7 @@ from jobsubmit.check.origins import keywords_of, last_value, origins, words_of
 from jobsubmit.check.program.calls import given_for, hides_arguments
 from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import is_torch_module, made
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
@@ -104,12 +105,18 @@ def _is_unprepared_loader(code: Code, loader: ast.Name | ast.Attribute, module: 
 
 
 def _looped(iterated: ast.expr, module: Module) -> ast.Name | ast.Attribute | None:
-    """Return the variable that a loop goes through, also in `enumerate(tqdm(loader))` or a variable set to that."""
+    """Return the variable that a loop goes through, also in `enumerate(tqdm(loader))` or a variable set to that.
+
+    None where it is set to a list that is put together here, which is no loader.
+    """
     while isinstance(iterated, ast.Call) and iterated.args and _is_shown(iterated):
         iterated = iterated.args[0]
     if isinstance(iterated, ast.Attribute) and spelled(iterated.value) == "self":
         return iterated
     if not isinstance(iterated, ast.Name):
+        return None
+    stores = module.stores.get((module.scope_of(iterated), iterated.id), ())
+    if any(isinstance(assigned_to(one, module), (ast.ListComp, ast.GeneratorExp)) for one in stores):
         return None
     made = last_value(iterated, module)
     return _looped(made, module) if isinstance(made, ast.Call) and _is_shown(made) else iterated
@@ -122,7 +129,7 @@ def _is_shown(call: ast.Call) -> bool:
 
 def _accelerates(loop: ast.For) -> bool:
     """Return whether a loop trains by Accelerate's backward, or yields the data to what trains."""
-    nodes = list(ast.walk(loop))
+    nodes = list(walk(loop))
     is_training = any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in nodes)
     return is_training or any(isinstance(node, ast.Yield) for node in nodes)
 
@@ -135,7 +142,7 @@ def _is_loader(code: Code, part: ast.AST, module: Module) -> bool:
     found = code.program.definition(name)
     if name in LOADERS or found is None or isinstance(found[1], ast.ClassDef):
         return name in LOADERS
-    calls = (node for node in ast.walk(found[1]) if isinstance(node, ast.Call) and code.reached.of(node, found[0]))
+    calls = (node for node in walk(found[1]) if isinstance(node, ast.Call) and code.reached.of(node, found[0]))
     return any(code.program.name_of(call.func, found[0]) in LOADERS for call in calls)
 
 
@@ -201,17 +208,17 @@ def _counted_apart(code: Code) -> Iterator[Finding]:
         scope = module.scope_of(loop)
         counted = {
             ast.unparse(node.target)
-            for node in ast.walk(loop)
+            for node in walk(loop)
             if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
         }
         quotients = [
             node
-            for node in ast.walk(scope)
+            for node in walk(scope)
             if isinstance(node, ast.BinOp)
             and isinstance(node.op, ast.Div)
             and {ast.unparse(node.left), ast.unparse(node.right)} <= counted
         ]
-        later = (node for node in ast.walk(scope) if isinstance(node, ast.Call) and node.lineno >= loop.lineno)
+        later = (node for node in walk(scope) if isinstance(node, ast.Call) and node.lineno >= loop.lineno)
         if quotients and not any(_COMBINES.search(ast.unparse(node.func)) for node in later):
             if "prepare" in words_of(code, loader, module):
                 yield Finding(
@@ -296,7 +303,8 @@ def _reads_own_setting(code: Code) -> bool:
     may_be_told = code.facts.mode == "command" and "gradient_accumulation_steps" in code.program.configured_names
     if "gradient_accumulation_steps" in " ".join(code.facts.argv) or may_be_told:
         return False
-    reads = (node for node in code.program.of(ast.Attribute) if _ACCUMULATES.fullmatch(node[1].attr))
+    reads = [(module, node) for module, node in code.program.of(ast.Attribute) if _ACCUMULATES.fullmatch(node.attr)]
+    reads += [(module, node) for module, node in code.program.of(ast.Name) if _ACCUMULATES.fullmatch(node.id)]
     values = [code.values.of(node, module) for module, node in reads if code.reached.of(node, module)]
     return any(is_count(value) and value > 1 for value in values)
 
@@ -363,7 +371,7 @@ def _trains_unwrapped(code: Code) -> Iterator[Finding]:
         uses_wrapper = any(
             isinstance(one, ast.Call) and ast.unparse(one.func) == ast.unparse(made.args[0])
             for statement in (block.body if isinstance(block, ast.If) else [block])
-            for one in ast.walk(statement)
+            for one in walk(statement)
         )
         if trains(module.scope_of(call)) and not uses_wrapper and not _WITHOUT_GRADIENTS.search(around):
             yield Finding(

@@ -14,6 +14,7 @@ from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.module import Module, is_of_self, spelled
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _TRAINERS = (
@@ -287,12 +288,12 @@ def _prepared_by_one(code: Code) -> Iterator[Finding]:
 def _with_own_methods(method: ast.FunctionDef, owner: ast.ClassDef) -> Iterator[ast.AST]:
     """Yield the nodes of a method, and of those of its class that it calls and that setup() does not."""
     setups = [one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == "setup"]
-    others = {spelled(node.func) for one in setups for node in ast.walk(one) if isinstance(node, ast.Call)}
-    called = {spelled(node.func) for node in ast.walk(method) if isinstance(node, ast.Call)} - others
-    yield from ast.walk(method)
+    others = {spelled(node.func) for one in setups for node in walk(one) if isinstance(node, ast.Call)}
+    called = {spelled(node.func) for node in walk(method) if isinstance(node, ast.Call)} - others
+    yield from walk(method)
     for one in owner.body:
         if isinstance(one, ast.FunctionDef) and f"self.{one.name}" in called:
-            yield from ast.walk(one)
+            yield from walk(one)
 
 
 def _changed(node: ast.AST) -> ast.AST:

@@ -10,6 +10,7 @@ from jobsubmit.check.loading.sampler import is_for_training
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -65,7 +66,7 @@ def _has_epochs(code: Code) -> bool:
             if code.reached.of(node, module) and not _is_single_pass(code, module, node):
                 return True
         if isinstance(node, ast.While) and (isinstance(node.test, ast.Compare) or getattr(node.test, "value", False)):
-            loops = [inner for inner in ast.walk(node) if isinstance(inner, (ast.For, ast.YieldFrom))]
+            loops = [inner for inner in walk(node) if isinstance(inner, (ast.For, ast.YieldFrom))]
             sources = [inner.iter if isinstance(inner, ast.For) else inner.value for inner in loops]
             if any("loader" in ast.unparse(source) for source in sources):
                 return True
@@ -141,7 +142,7 @@ def _is_same_each_time(code: Code, given: ast.expr, module: Module) -> bool:
 def _is_before_epochs(call: ast.Call, module: Module) -> bool:
     """Return whether a call is in no loop, and a loop over the epochs comes further below in the same function."""
     around = set(module.above(call))
-    loops = [node for node in ast.walk(module.scope_of(call)) if isinstance(node, ast.For)]
+    loops = [node for node in walk(module.scope_of(call)) if isinstance(node, ast.For)]
     is_later = any("epoch" in ast.unparse(loop.target) and loop.lineno > call.lineno for loop in loops)
     return around.isdisjoint(loops) and is_later
 

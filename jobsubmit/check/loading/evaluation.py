@@ -13,6 +13,7 @@ from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method, returned_values, spelled
 from jobsubmit.check.program.objects import made
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -76,7 +77,7 @@ def _not_combined(code: Code) -> Iterator[Finding]:
         looped = [(module, one) for one in _looped(call, function)] + [(home, one) for one in _looped_fields(function)]
         if not any(_is_divided(code, loader, at) for at, loader in looped):
             continue
-        is_combined = _combines(finder, ast.walk(function), home) or _combines(finder, _uses(call, module), module)
+        is_combined = _combines(finder, walk(function), home) or _combines(finder, _uses(call, module), module)
         if returned_values(function) and not is_combined and not is_guarded_by_rank(code, call, module):
             yield Finding(
                 "warning",
@@ -104,15 +105,15 @@ def _left_alone(finder: CollectiveFinder, function: Function, home: Module) -> a
     """Return the call that gives a meter, which the function returns, a figure of one process; others are combined."""
     combined = {
         target.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and _combines(finder, ast.walk(node.value), home)
+        for node in walk(function)
+        if isinstance(node, ast.Assign) and _combines(finder, walk(node.value), home)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    returned = {spelled(node).partition(".")[0] for value in _returned(function) for node in ast.walk(value)}
+    returned = {spelled(node).partition(".")[0] for value in _returned(function) for node in walk(value)}
     updates = [
-        (node, {one.id for one in ast.walk(node.args[0]) if isinstance(one, ast.Name)})
-        for node in ast.walk(function)
+        (node, {one.id for one in walk(node.args[0]) if isinstance(one, ast.Name)})
+        for node in walk(function)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "update"
@@ -128,16 +129,16 @@ def _returned(function: Function) -> Iterator[ast.expr]:
     """Yield what a function returns, and what the variables were set to that it returns."""
     for value in returned_values(function):
         yield value
-        names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-        for node in ast.walk(function):
+        names = {node.id for node in walk(value) if isinstance(node, ast.Name)}
+        for node in walk(function):
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in names:
                 yield node.value
 
 
 def _looped(call: ast.Call, function: Function) -> Iterator[ast.expr]:
     """Yield what a call gives for the parameters that its function goes through in a loop."""
-    loops = [node.iter for node in ast.walk(function) if isinstance(node, ast.For)]
-    names = {node.id for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Name)}
+    loops = [node.iter for node in walk(function) if isinstance(node, ast.For)]
+    names = {node.id for loop in loops for node in walk(loop) if isinstance(node, ast.Name)}
     for name in sorted(names & parameters(function)):
         if (given := given_for(call, function, name)) is not None:
             yield given
@@ -145,10 +146,8 @@ def _looped(call: ast.Call, function: Function) -> Iterator[ast.expr]:
 
 def _looped_fields(function: Function) -> Iterator[ast.expr]:
     """Yield the fields of its object that a method goes through in a loop."""
-    for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):
-        yield from (
-            one for one in ast.walk(loop.iter) if isinstance(one, ast.Attribute) and spelled(one.value) == "self"
-        )
+    for loop in (node for node in walk(function) if isinstance(node, ast.For)):
+        yield from (one for one in walk(loop.iter) if isinstance(one, ast.Attribute) and spelled(one.value) == "self")
 
 
 def _uses(call: ast.Call, module: Module) -> Iterator[ast.Call]:
@@ -156,9 +155,9 @@ def _uses(call: ast.Call, module: Module) -> Iterator[ast.Call]:
     yield from (above for above in module.above(call) if isinstance(above, ast.Call))
     statement = module.parents.get(call)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    names = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
-    for node in ast.walk(module.scope_of(call)):
-        if isinstance(node, ast.Call) and any(isinstance(one, ast.Name) and one.id in names for one in ast.walk(node)):
+    names = {node.id for target in targets for node in walk(target) if isinstance(node, ast.Name)}
+    for node in walk(module.scope_of(call)):
+        if isinstance(node, ast.Call) and any(isinstance(one, ast.Name) and one.id in names for one in walk(node)):
             yield node
 
 
@@ -181,7 +180,7 @@ def _combines(finder: CollectiveFinder, nodes: Iterable[ast.AST], module: Module
 def _adds_up_inside(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:
     """Return whether what waits for all then adds up, or reads what each has written, itself or in what it calls."""
     for home, function in _entered(code, call, module):
-        calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)]
+        calls = [one for one in walk(function) if isinstance(one, ast.Call)]
         if any(_is_adding_up(one) or _is_loading(one) for one in calls):
             return True
         if depth < _DEEPEST and any(_adds_up_inside(code, one, home, depth + 1) for one in calls):
@@ -193,7 +192,7 @@ def _hands_on(code: Code, name: ast.Name, module: Module) -> bool:
     """Return whether a name is that of a function which adds up: `map(reduce_meter, meters)`."""
     found = code.program.definition(code.program.name_of(name, module))
     is_function = found is not None and isinstance(found[1], FUNCTIONS)
-    return found is not None and is_function and any(map(_is_adding_up, ast.walk(found[1])))
+    return found is not None and is_function and any(map(_is_adding_up, walk(found[1])))
 
 
 def _entered(code: Code, call: ast.Call, module: Module) -> list[tuple[Module, ast.AST]]:
@@ -239,7 +238,7 @@ def _loaders(code: Code, part: ast.AST, module: Module, depth: int = 0) -> Itera
     found = code.program.definition(name)
     if found is not None and isinstance(found[1], FUNCTIONS):
         home, function = found
-        for inner in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        for inner in (node for node in walk(function) if isinstance(node, ast.Call)):
             if code.program.name_of(inner.func, home) in LOADERS and code.reached.of(inner, home):
                 yield home, inner
         for value in returned_values(function):

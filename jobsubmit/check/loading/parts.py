@@ -15,6 +15,7 @@ from jobsubmit.check.origins import keywords_of, words_of
 from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.module import Function, Module, own_method, spelled
 from jobsubmit.check.program.operations import Several, lifted
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -100,10 +101,10 @@ def _passes_on(stream: ast.ClassDef) -> bool:
     maker, goes = own_method(stream, "__init__"), own_method(stream, "__iter__")
     if maker is None or goes is None:
         return False
-    stores = [node for node in ast.walk(maker) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    stores = [node for node in walk(maker) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
     given = {spelled(one) for one in stores if one.attr in parameters(maker)}
-    through = [node.iter for node in ast.walk(goes) if isinstance(node, ast.For)]
-    through += [node.args[0] for node in ast.walk(goes) if isinstance(node, ast.Call) and spelled(node.func) == "iter"]
+    through = [node.iter for node in walk(goes) if isinstance(node, ast.For)]
+    through += [node.args[0] for node in walk(goes) if isinstance(node, ast.Call) and spelled(node.func) == "iter"]
     return any(spelled(one) in given for one in through)
 
 
@@ -188,14 +189,14 @@ def _is_divided(code: Code, stream: ast.AST, module: Module, depth: int = 0) -> 
             return True
     elif _DIVIDES.search(text) is not None:
         return True
-    names = {code.program.name_of(node, module) for node in ast.walk(stream) if isinstance(node, ast.Name)}
+    names = {code.program.name_of(node, module) for node in walk(stream) if isinstance(node, ast.Name)}
     used = (code.program.definition(name) for name in names) if depth < _DEEPEST else ()
     return any(one is not None and _is_divided(code, one[1], one[0], depth + 1) for one in used)
 
 
 def _uses(stream: ast.AST, module: Module) -> Iterator[str]:
     """Yield the names of what a class uses for more than to keep it: not those in `dict(rank=self.rank)`."""
-    for node in ast.walk(stream):
+    for node in walk(stream):
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
             if not _is_kept(node, module) and not _decides_on_print(node, module):
                 yield spelled(node).rpartition(".")[2]
@@ -273,7 +274,7 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
 def _starts_processes(code: Code, name: str) -> bool:
     """Return whether a function of the program calls mp.spawn: what it gets counts the nodes."""
     found = code.program.definition(name)
-    calls = [node for node in ast.walk(found[1]) if isinstance(node, ast.Call)] if found is not None else []
+    calls = [node for node in walk(found[1]) if isinstance(node, ast.Call)] if found is not None else []
     return found is not None and any(code.program.name_of(call.func, found[0]) == SPAWN for call in calls)
 
 
@@ -337,7 +338,7 @@ def _part_by_hash(code: Code) -> Iterator[Finding]:
     if "PYTHONHASHSEED" in code.names:
         return
     for module, node in code.program.of(ast.Compare):
-        parts = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+        parts = [part for side in (node.left, *node.comparators) for part in walk(side)]
         calls = [part for part in parts if isinstance(part, ast.Call) and spelled(part.func) == "hash"]
         is_divided = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in parts)
         if calls and is_divided and _RANK.search(ast.unparse(node)) and code.reached.of(node, module):

@@ -12,6 +12,7 @@ from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.functions import value_in_each_call
 from jobsubmit.check.program.module import Module, own_method, spelled
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -136,7 +137,7 @@ def _seed_of_divider(code: Code, call: ast.Call, module: Module) -> ast.expr | N
     if found is None or not isinstance(found[1], ast.FunctionDef):
         return None
     names = parameters(found[1])
-    nodes = list(ast.walk(found[1]))
+    nodes = list(walk(found[1]))
     slices = [ast.unparse(one.slice) for one in nodes if isinstance(one, ast.Subscript)]
     calls = [one for one in nodes if isinstance(one, ast.Call)]
     shuffles = any(_SHUFFLES.search(spelled(one.func) or ast.unparse(one.func)) for one in calls)

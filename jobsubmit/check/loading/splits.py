@@ -9,6 +9,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.origins import is_seed_of_rank, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _TORCH_SEEDS = ("torch.manual_seed", "torch.random.manual_seed", "torch.seed")
@@ -145,9 +146,9 @@ def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
     if isinstance(statement, ast.Assign):
         names += [ast.unparse(target) for target in statement.targets]
     scope = module.scope_of(call)
-    if any(_gives_to_all(node, names) for node in ast.walk(scope)):
+    if any(_gives_to_all(node, names) for node in walk(scope)):
         return
-    for node in ast.walk(scope):
+    for node in walk(scope):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.lineno >= call.lineno:
             if ast.unparse(node.value) in names and not _shortens(node, module):
                 yield node.slice

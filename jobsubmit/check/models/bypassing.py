@@ -12,6 +12,7 @@ from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, returned_values, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 from jobsubmit.check.wrapper import is_wrapped, names_of_wrappers
 from jobsubmit.common.finding import Finding
@@ -107,7 +108,7 @@ def _given_without(code: Code, call: ast.Call, module: Module) -> ast.expr | Non
         return None
     if any(is_wrapped(code, one, module) for one in given):
         return None
-    called = {spelled(node.func) for node in ast.walk(found[1]) if isinstance(node, ast.Call)}
+    called = {spelled(node.func) for node in walk(found[1]) if isinstance(node, ast.Call)}
     models = [given_for(call, found[1], name) for name in called & parameters(found[1])]
     return next((one for one in models if one is not None and _WITHOUT.search(spelled(one))), None)
 
@@ -178,9 +179,7 @@ def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | 
     found = code.program.called(call, module)
     if found is None or not may_train(found[1]):
         return None
-    called = {
-        node.func.id for node in ast.walk(found[1]) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
+    called = {node.func.id for node in walk(found[1]) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     for parameter in called & parameters(found[1]):
         given = given_for(call, found[1], parameter)
         inner = _unwrapped(code, given, module)
@@ -199,14 +198,14 @@ def _unwrapped(code: Code, node: ast.AST | None, module: Module) -> ast.Attribut
     found = code.program.called(made, module) if isinstance(made, ast.Call) else None
     if found is None or not isinstance(made, ast.Call) or len(made.args) != 1:
         return None
-    returns = [one.value for one in ast.walk(found[1]) if isinstance(one, ast.Return) and one.value is not None]
+    returns = [one.value for one in walk(found[1]) if isinstance(one, ast.Return) and one.value is not None]
     names = {one.id for one in returns if isinstance(one, ast.Name)}
     returns += [
         one.value
-        for one in ast.walk(found[1])
+        for one in walk(found[1])
         if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") in names
     ]
-    is_unwrapping = any(is_inner(part) for value in returns for part in ast.walk(value))
+    is_unwrapping = any(is_inner(part) for value in returns for part in walk(value))
     return ast.Attribute(made.args[0], "module", ast.Load()) if is_unwrapping else None
 
 
@@ -257,7 +256,7 @@ def may_train(node: ast.AST) -> TypeGuard[Function]:
 def _is_called_too(wrapper: ast.expr, call: ast.Call, module: Module) -> bool:
     """Return whether the wrapper itself is called in the same function, with gradients: then that may be the step."""
     spelled_so = ast.unparse(wrapper)
-    calls = (node for node in ast.walk(module.scope_of(call)) if isinstance(node, ast.Call))
+    calls = (node for node in walk(module.scope_of(call)) if isinstance(node, ast.Call))
     return any(ast.unparse(one.func) == spelled_so and not without_gradients(one, module) for one in calls)
 
 

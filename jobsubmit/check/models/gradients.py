@@ -11,6 +11,7 @@ from jobsubmit.check.origins import is_seed_of_rank, set_to, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, spelled
 from jobsubmit.check.program.objects import is_torch_module, made
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
@@ -110,7 +111,7 @@ def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
     if depth > _DEEPEST:
         return False
     if _WORLD.search(ast.unparse(node)):
-        return not any(isinstance(inner, ast.BinOp) or _is_given_world(inner) for inner in ast.walk(node))
+        return not any(isinstance(inner, ast.BinOp) or _is_given_world(inner) for inner in walk(node))
     if isinstance(node, ast.Call) and ast.unparse(node.func) in ("int", "float") and node.args:
         return _is_world_size(code, node.args[0], module, depth + 1)
     values = [(home, one) for home, one in set_to(code, node, module) if not _is_number(one)]
@@ -159,7 +160,7 @@ def _is_backward(code: Code, node: ast.AST, module: Module) -> bool:
         target = parent.targets[0]
     if not isinstance(target, ast.Name):
         return False
-    nodes = list(ast.walk(module.scope_of(node)))
+    nodes = list(walk(module.scope_of(node)))
     calls = (one for one in nodes if isinstance(one, ast.Call) and one.args and ast.unparse(one.args[0]) == target.id)
     return any(
         isinstance(one, ast.Attribute) and one.attr == "backward" and ast.unparse(one.value) == target.id
@@ -178,7 +179,7 @@ def _calls_backward(code: Code, call: ast.Call, module: Module) -> bool:
     own = [one.arg for one in function.args.args if one.arg != "self"]
     return any(
         isinstance(one, ast.Attribute) and one.attr == "backward" and own[0] in _names_in(one.value)
-        for one in ast.walk(function)
+        for one in walk(function)
         if own
     )
 
@@ -263,11 +264,11 @@ def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
     scope = module.function_of(node) or module.tree
     if re.search(r"(?:^|_)grad(?:s|ients?)?(?:_|$)", node.id):
         return True
-    for statement in ast.walk(scope):
+    for statement in walk(scope):
         if isinstance(statement, ast.Assign) and any(
             isinstance(t, ast.Name) and t.id == node.id for t in statement.targets
         ):
-            parts = list(ast.walk(statement.value))
+            parts = list(walk(statement.value))
             if any(isinstance(part, ast.Attribute) and part.attr in _NORMS for part in parts):
                 continue
             if any(isinstance(part, ast.Attribute) and part.attr == "grad" for part in parts):
@@ -284,7 +285,7 @@ def _divides_gradients(code: Code, call: ast.Call, module: Module) -> bool:
     scope = module.function_of(call) or module.tree
     tensor = argument(call, "tensor", 0)
     names = _names_in(tensor) if tensor is not None else set()
-    for node in ast.walk(scope):
+    for node in walk(scope):
         text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
         if text and ("grad" in text.lower() or _IS_SIZE.search(_divisor(node).lower()) or names & _names_in(node)):
             return True
@@ -317,7 +318,7 @@ def _divisor(node: ast.AST) -> str:
 
 
 def _names_in(node: ast.AST) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return {inner.id for inner in walk(node) if isinstance(inner, ast.Name)}
 
 
 def _is_division(node: ast.AST) -> bool:

@@ -10,7 +10,8 @@ from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.branches import after, leaves
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Function, Module
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import position
 from jobsubmit.common.finding import Finding
 
@@ -53,7 +54,7 @@ def _stepped_unsynchronized(code: Code) -> Iterator[Finding]:
     `with model.no_sync(): for batch in parts: loss(batch).backward()`, and then `optimizer.step()`.
     """
     for module, node in code.program.of(ast.With):
-        is_looped = any(isinstance(one, (ast.For, ast.While)) for one in ast.walk(node))
+        is_looped = any(isinstance(one, (ast.For, ast.While)) for one in walk(node))
         if not (is_looped and trains(node) and _is_always_skipping(code, node, module)):
             continue
         step = _step_after(node, module) if code.reached.of(node, module) else None
@@ -84,7 +85,7 @@ def _is_always_skipping(code: Code, node: ast.With, module: Module) -> bool:
 
 def _step_after(node: ast.With, module: Module) -> ast.Attribute | None:
     """Return the step of an optimizer that follows a block in its function, if no gradients are computed between."""
-    later = [one for one in ast.walk(module.scope_of(node)) if isinstance(one, ast.Attribute)]
+    later = [one for one in walk(module.scope_of(node)) if isinstance(one, ast.Attribute)]
     later = sorted((one for one in later if one.lineno > (node.end_lineno or 0)), key=position)
     first = next((one for one in later if one.attr == "backward" or _STEPS.search(ast.unparse(one))), None)
     return None if first is None or first.attr == "backward" else first
@@ -125,9 +126,8 @@ def _switched_in_first_step(code: Code) -> Iterator[Finding]:
         is_switch = isinstance(target, ast.Attribute) and target.attr == "require_backward_grad_sync"
         if not is_switch or not isinstance(test, ast.Compare) or not code.reached.of(node, module):
             continue
-        loops = [one for one in module.above(node) if isinstance(one, ast.For)]
-        counts = loops and ast.unparse(loops[0].target) == ast.unparse(_counter_of(test.left) or test.left)
-        if counts and isinstance(test.ops[0], ast.Eq) and ast.unparse(test.comparators[0]) == "0":
+        is_first = isinstance(test.ops[0], ast.Eq) and ast.unparse(test.comparators[0]) == "0"
+        if is_first and _is_counted_by_loop(code, test.left, node, module):
             yield Finding(
                 "warning",
                 "never-synchronized",
@@ -144,18 +144,23 @@ def _syncs_in_first_step(code: Code, node: ast.If | ast.IfExp, module: Module) -
     test = last_value(node.test, module) if isinstance(node.test, ast.Name) else node.test
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
     counter, is_first = next((found for part in parts if part and (found := _is_zero(part))[0]), (None, True))
-    if counter is None or not (
-        _STEP.search(ast.unparse(counter))
+    if counter is None or not _synchronizes(node, module, if_true=is_first):
+        return False
+    return (
+        _STEP.search(ast.unparse(counter)) is not None
         or _is_counted_later(counter, node, module)
         or _is_counted_by_loop(code, counter, node, module)
         or _is_stepped_in_last(code, counter, node, module)
-    ):
-        return False
+    )
+
+
+def _synchronizes(node: ast.If | ast.IfExp, module: Module, *, if_true: bool) -> bool:
+    """Return whether no_sync() is in one branch of a condition, and not in the other, which is that for true or not."""
     if isinstance(node, ast.IfExp):
-        first, others = (node.body, node.orelse) if is_first else (node.orelse, node.body)
+        first, others = (node.body, node.orelse) if if_true else (node.orelse, node.body)
         return _names_no_sync(others) and not _names_no_sync(first)
     rest = node.orelse or (after(node, module) if leaves(node.body) else [])
-    return _is_among(rest if is_first else node.body) and not _is_among(node.body if is_first else rest)
+    return _is_among(rest if if_true else node.body) and not _is_among(node.body if if_true else rest)
 
 
 def _is_zero(test: ast.expr) -> tuple[ast.expr | None, bool]:
@@ -180,50 +185,67 @@ def _is_counted_later(period: ast.expr, node: ast.AST, module: Module) -> bool:
     if not isinstance(count, ast.Name) or loop is None:
         return False
     text, counter = ast.unparse(period), count.id
-    later = [one for one in ast.walk(loop) if getattr(one, "lineno", 0) > (node.end_lineno or 0)]  # type: ignore[attr-defined]
+    later = [one for one in walk(loop) if getattr(one, "lineno", 0) > (node.end_lineno or 0)]  # type: ignore[attr-defined]
     added = [one for one in later if isinstance(one, ast.AugAssign) and ast.unparse(one) == f"{counter} += 1"]
     tests = [one for one in later if isinstance(one, ast.If) and text in ast.unparse(one.test)]
     return bool(added) and any(one.lineno > added[0].lineno for one in tests)
 
 
 def _is_counted_by_loop(code: Code, period: ast.expr, node: ast.AST, module: Module) -> bool:
-    """Return whether the loop around a condition on `i % n`, or around its function, is `for i in range(n)`."""
-    for home, place, name in _counted_at(code, period, node, module):
+    """Return whether a loop around a condition, or around its function, counts what it looks at: `for i in range(n)`.
+
+    Of `i % n`, it counts up to n.
+    """
+    for home, place, name, end in _counted_at(code, period, node, module):
         loop = next((one for one in home.above(place) if isinstance(one, ast.For)), None)
-        count = loop.iter.args if loop is not None and isinstance(loop.iter, ast.Call) else []
-        is_target = loop is not None and ast.unparse(loop.target) == ast.unparse(name)
-        if is_target and isinstance(period, ast.BinOp) and len(count) == 1:
-            if ast.unparse(count[0]) == ast.unparse(period.right):
-                return True
+        if loop is not None and ast.unparse(loop.target) == ast.unparse(name):
+            ends = [ast.unparse(one) for one in loop.iter.args] if isinstance(loop.iter, ast.Call) else []
+            return end is None or ends == [ast.unparse(end)]
     return False
 
 
 def _is_stepped_in_last(code: Code, period: ast.expr, node: ast.AST, module: Module) -> bool:
     """Return whether the loop around a condition on `i % n`, or around its function, steps by `i + 1`."""
-    for home, place, name in _counted_at(code, period, node, module):
+    for home, place, name, end in _counted_at(code, period, node, module):
         loop = next((one for one in home.above(place) if isinstance(one, (ast.For, ast.While))), None)
         step = f"({ast.unparse(name)} + 1) % "
-        if loop and any(isinstance(one, ast.If) and step in ast.unparse(one.test) for one in ast.walk(loop)):
+        if loop and end and any(isinstance(one, ast.If) and step in ast.unparse(one.test) for one in walk(loop)):
             return True
     return False
 
 
 def _counted_at(
     code: Code, period: ast.expr, node: ast.AST, module: Module
-) -> Iterator[tuple[Module, ast.AST, ast.expr]]:
-    """Yield where the counter of a condition is known: in place, and in the calls that give it to the function."""
-    counter, function = _counter_of(period), module.function_of(node)
-    if not isinstance(counter, ast.Name) or function is None:
+) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.expr | None]]:
+    """Yield where a condition is on `i` or on `i % n`, with both: in place, and in the calls that give its function i.
+
+    Without a period, the n is None.
+    """
+    counter, end, function = _counter_of(period) or period, getattr(period, "right", None), module.function_of(node)
+    if not isinstance(counter, ast.Name):
         return
-    yield module, node, counter
+    yield module, node, counter, end
+    if function is None:
+        return
     for home, call, _ in code.reached.calls:
-        if (found := code.program.called(call, home)) is not None and found[1] is function:
-            if (given := given_for(call, function, counter.id)) is not None:
-                yield home, call, given
+        if _calls(code, call, function, home, module):
+            given = given_for(call, function, counter.id)
+            given_end = given_for(call, function, end.id) if isinstance(end, ast.Name) else None
+            if given is not None:
+                yield home, call, given, given_end or end
+
+
+def _calls(code: Code, call: ast.Call, function: Function, home: Module, module: Module) -> bool:
+    """Return whether a call is one of a function, or of an object that may have it as its method."""
+    found = code.program.called(call, home)
+    if found is not None:
+        return found[1] is function
+    is_method = isinstance(module.parents.get(function), ast.ClassDef)
+    return is_method and isinstance(call.func, ast.Attribute) and call.func.attr == function.name
 
 
 def _is_among(statements: list[ast.stmt]) -> bool:
-    return any(_names_no_sync(inner) for statement in statements for inner in ast.walk(statement))
+    return any(_names_no_sync(inner) for statement in statements for inner in walk(statement))
 
 
 def _is_last_step(code: Code, test: ast.expr, module: Module) -> bool:

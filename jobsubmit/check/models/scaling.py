@@ -12,6 +12,7 @@ from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
 from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.registries import registered
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad_norm")
@@ -50,7 +51,7 @@ def _clips(code: Code) -> Iterator[tuple[Module, ast.Call]]:
 def _is_still_scaled(code: Code, clip: ast.Call, module: Module) -> bool:
     """Return whether the last that happens to the gradients before a limit is that they are computed, scaled."""
     for statement in _before(clip, module):
-        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+        calls = [node for node in walk(statement) if isinstance(node, ast.Call)]
         if any(_is_method(call, "unscale_") for call in calls):
             return False
         if any(map(_is_scaled, calls)):
@@ -84,7 +85,7 @@ def _is_off(code: Code, call: ast.Call, module: Module) -> bool | None:
 def _is_set(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a setting has a scaler scale, by its default or in a configuration: `enabled=config.fp16`."""
     enabled = argument(call, "enabled")
-    parts = list(ast.walk(enabled)) if enabled is not None else []
+    parts = list(walk(enabled)) if enabled is not None else []
     names = {node.attr for node in parts if isinstance(node, ast.Attribute)}
     names |= {str(node.value).rpartition(".")[2] for node in parts if isinstance(node, ast.Constant)}
     defaults = [one for name in names for _, one in given_to_fields(code.program).get(name, ())]
@@ -95,7 +96,7 @@ def _is_set(code: Code, call: ast.Call, module: Module) -> bool:
 
 def _is_unscaled_later(clip: ast.Call, module: Module) -> bool:
     """Return whether the function divides by the scale, but after the limit."""
-    calls = (node for node in ast.walk(module.scope_of(clip)) if isinstance(node, ast.Call))
+    calls = (node for node in walk(module.scope_of(clip)) if isinstance(node, ast.Call))
     return any(_is_method(call, "unscale_") and call.lineno > clip.lineno for call in calls)
 
 

@@ -9,6 +9,7 @@ from jobsubmit.check.code import FSDP, SHARDS, Code, is_sharding
 from jobsubmit.check.order import by_scope, leading_to, position
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, own_method, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
@@ -29,7 +30,7 @@ def _optimizer_too_early(code: Code) -> Iterator[Finding]:
         return
     scopes = {module.scope_of(call): module for module, call, _ in code.reached.calls}
     for scope, module in scopes.items():
-        calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call) and module.scope_of(node) is scope]
+        calls = [node for node in walk(scope) if isinstance(node, ast.Call) and module.scope_of(node) is scope]
         shards = [(call, model) for call in calls if (model := _sharded(code, call, module))]
         for call, model in shards:
             optimizers = [node for node in calls if _is_optimizer_of(code, node, model, module)]
@@ -93,7 +94,7 @@ def _is_for_others(code: Code, call: ast.Call, module: Module) -> bool:
     for above in module.above(call):
         if isinstance(above, ast.If):
             other = above.body if inner in above.orelse else above.orelse
-            calls = (node for one in other for node in ast.walk(one) if isinstance(node, ast.Call))
+            calls = (node for one in other for node in walk(one) if isinstance(node, ast.Call))
             is_open = code.values.truth(above.test, module) is None
             if is_open and any(_is_own_clip(code, node, module) for node in calls):
                 return True
@@ -128,7 +129,7 @@ def _sharded(code: Code, call: ast.Call, module: Module, depth: int = 0) -> str:
         return model
     given = _given_on(code, call, model, module) if depth < _DEEPEST else None
     inside = given is not None and any(
-        isinstance(one, ast.Call) and _sharded(code, one, given[0], depth + 1) == given[2] for one in ast.walk(given[1])
+        isinstance(one, ast.Call) and _sharded(code, one, given[0], depth + 1) == given[2] for one in walk(given[1])
     )
     return model if inside else ""
 
@@ -148,12 +149,12 @@ def _is_optimizer_of(code: Code, node: ast.Call, model: str, module: Module) -> 
     """Return whether a call makes an optimizer of a model's parameters, itself or by a function of the program."""
     if code.program.name_of(node.func, module).startswith("torch.optim."):
         given = argument(node, "params", 0)
-        return given is not None and any(spelled(inner) == model for inner in ast.walk(given))
+        return given is not None and any(spelled(inner) == model for inner in walk(given))
     inner = _given_on(code, node, model, module)
     if inner is None:
         return _makes_both(code, node, model, module)
     home, function, parameter = inner
-    calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)]
+    calls = [one for one in walk(function) if isinstance(one, ast.Call)]
     makes_one = any(code.program.name_of(one.func, home).startswith("torch.optim.") for one in calls)
     gives = any(ast.unparse(given) == f"{parameter}.parameters()" for one in calls for given in one.args)
     is_named = "optim" in function.name.lower() and gives
@@ -168,6 +169,6 @@ def _makes_both(code: Code, call: ast.Call, model: str, module: Module) -> bool:
     is_set = any(spelled(one) == model for target in targets for one in getattr(target, "elts", ()))
     if found is None or not is_set or not isinstance(found[1], FUNCTIONS):
         return False
-    calls = [one for one in ast.walk(found[1]) if isinstance(one, ast.Call)]
+    calls = [one for one in walk(found[1]) if isinstance(one, ast.Call)]
     makes_one = any(code.program.name_of(one.func, found[0]).startswith("torch.optim.") for one in calls)
     return makes_one and not any(_sharded(code, one, found[0]) for one in calls)

@@ -11,6 +11,7 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import values_of_field
 from jobsubmit.check.wrapper import is_unconditional, is_wrapped, names_of_wrappers
 from jobsubmit.common.finding import Finding
@@ -114,10 +115,10 @@ def _files_of(code: Code, call: ast.Call, module: Module) -> set[str]:
     """Return the names of the files that a state is saved to, or loaded from, if they are written down."""
     saving = next((above for above in module.above(call) if _is_call_of(above, "save")), None)
     if saving is not None:
-        paths = [given for given in saving.args if call not in ast.walk(given)]
+        paths = [given for given in saving.args if call not in walk(given)]
     else:
         parts = {part for given in call.args for _, part in origins(code, given, module)}
-        loads = (one for part in parts for one in ast.walk(part) if _is_call_of(one, "load"))
+        loads = (one for part in parts for one in walk(part) if _is_call_of(one, "load"))
         paths = [given for load in loads for given in load.args[:1]]
     texts = {text for path in paths for text in _ends_of(code, path, module)}
     return {found[0] for text in texts if (found := _FILE.search(text))}
@@ -261,7 +262,7 @@ def _is_guarded(node: ast.Attribute, module: Module) -> bool:
         if isinstance(above, ast.Try):
             return True
         if isinstance(above, (ast.If, ast.IfExp)):
-            others = (one for one in ast.walk(above.test) if getattr(module.parents.get(one), "attr", "") != node.attr)
+            others = (one for one in walk(above.test) if getattr(module.parents.get(one), "attr", "") != node.attr)
             if _others(above, own) & around_inner or any(spelled(one) == owner for one in others):
                 return True
     return False

@@ -10,6 +10,7 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.check.wrapper import Wrapped
 from jobsubmit.common.finding import Finding
@@ -22,7 +23,7 @@ def thawed_later(code: Code, one: Wrapped) -> Iterator[Finding]:
     """Yield a warning where parameters are unfrozen after the wrapper has listed those to synchronize."""
     nodes = [
         node
-        for node in ast.walk(one.scope)
+        for node in walk(one.scope)
         if isinstance(node, (ast.Assign, ast.Call))
         and one.module.scope_of(node) is one.scope
         and not _is_of_other_model(node, one)
@@ -66,7 +67,7 @@ def thawed_in_loop(code: Code) -> Iterator[Finding]:
         (method, home, value)
         for methods in code.program.methods.values()
         for home, _, method in methods
-        for node in ast.walk(method)
+        for node in walk(method)
         if (value := _sets_gradient(code, node, home)) in (True, False)
     ]
     names = {True: set[str](), False: set[str]()}
@@ -89,7 +90,7 @@ def thawed_by_argument(code: Code) -> Iterator[Finding]:
         method.name: (method, name)
         for methods in code.program.methods.values()
         for _, _, method in methods
-        for node in ast.walk(method)
+        for node in walk(method)
         if (name := _parameter_set(node, method)) and len(methods) == 1
     }
     calls = [
@@ -130,7 +131,7 @@ def _is_at_a_step(node: ast.AST, module: Module) -> bool:
     function = module.function_of(node)
     if function is not None and any(_COUNTER.fullmatch(name) for name in parameters(function)):
         return True
-    tests = [ast.walk(above.test) for above in module.above(node) if isinstance(above, ast.If)]
+    tests = [walk(above.test) for above in module.above(node) if isinstance(above, ast.If)]
     compares = (part for test in tests for part in test if isinstance(part, ast.Compare))
     return any(isinstance(part.ops[0], (ast.Eq, ast.GtE)) for part in compares)
 
@@ -148,7 +149,7 @@ def thawed_inside(code: Code) -> Iterator[Finding]:
     for module, node, value in set_to:
         scope = module.scope_of(node)
         wraps_again = any(
-            isinstance(one, ast.Call) and is_ddp(code.program.name_of(one.func, module)) for one in ast.walk(scope)
+            isinstance(one, ast.Call) and is_ddp(code.program.name_of(one.func, module)) for one in walk(scope)
         )
         # What the same function freezes and unfreezes, it does in each step, as for the two models of a GAN.
         elsewhere = {part for part, where in frozen if where is not scope} - {""}
@@ -171,7 +172,7 @@ def thawed_by_helper(code: Code) -> Iterator[Finding]:
         is_of_wrapper = any(".module." in ast.unparse(given) and "param" in ast.unparse(given) for given in call.args)
         if not is_of_wrapper or found is None or not isinstance(found[1], FUNCTIONS) or not _is_at_a_step(call, module):
             continue
-        values = [_sets_gradient(code, node, found[0], call, found[1]) for node in ast.walk(found[1])]
+        values = [_sets_gradient(code, node, found[0], call, found[1]) for node in walk(found[1])]
         if True in [value for value in values if isinstance(value, bool)]:
             yield _thawed(module, call)
             return
@@ -206,10 +207,10 @@ def _set_by_function(code: Code, node: ast.AST, one: Wrapped) -> Iterator[object
         return
     home, function = found
     own = {arg.arg for arg in function.args.args if _is_model(given_for(node, function, arg.arg), one)} | {"self"}
-    for loop in (inner for inner in ast.walk(function) if isinstance(inner, ast.For)):
-        if own & {name.id for name in ast.walk(loop.iter) if isinstance(name, ast.Name)}:
-            own |= {name.id for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
-    for inner in ast.walk(function):
+    for loop in (inner for inner in walk(function) if isinstance(inner, ast.For)):
+        if own & {name.id for name in walk(loop.iter) if isinstance(name, ast.Name)}:
+            own |= {name.id for name in walk(loop.target) if isinstance(name, ast.Name)}
+    for inner in walk(function):
         target = inner.targets[0] if isinstance(inner, ast.Assign) else getattr(inner, "func", inner)
         value = _sets_gradient(code, inner, home, node, function) if spelled(target).partition(".")[0] in own else None
         if value is not None:
@@ -263,7 +264,7 @@ def _is_about_others(call: ast.Call, one: Wrapped) -> bool:
 
 def _freezes_by_call(code: Code, one: Wrapped) -> bool:
     """Return whether a function that is called before the model is wrapped freezes parameters."""
-    for call in (node for node in ast.walk(one.scope) if isinstance(node, ast.Call)):
+    for call in (node for node in walk(one.scope) if isinstance(node, ast.Call)):
         found = code.program.definition(code.program.name_of(call.func, one.module))
         if found is None or call.lineno >= one.call.lineno or _is_about_others(call, one):
             continue

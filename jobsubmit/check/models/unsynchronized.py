@@ -10,6 +10,7 @@ from jobsubmit.check.code import INIT, Code, is_ddp, is_sharding, trains
 from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.collectives.calls import finder_of
 from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 # Anything that may average gradients or parameters, or share the model in another way.
@@ -61,7 +62,7 @@ def _not_averaged_everywhere(code: Code) -> Iterator[Finding]:
         between = _since_backward(statement, module)
         if between is None or not isinstance(call.func, ast.Attribute):
             continue
-        calls = (node for one in between for node in ast.walk(one) if isinstance(node, ast.Call))
+        calls = (node for one in between for node in walk(one) if isinstance(node, ast.Call))
         is_averaged = any(finder.may_combine(one, module) for one in calls)
         key = module.scope_of(call), spelled(call.func.value)
         steps.setdefault(key, []).append((module, statement, is_averaged))
@@ -112,5 +113,5 @@ def _steps(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether an optimizer takes a step in the function that computes gradients."""
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
-        for node in ast.walk(module.scope_of(call))
+        for node in walk(module.scope_of(call))
     )

@@ -16,6 +16,7 @@ from jobsubmit.check.program.module import Module, class_around, is_of_self, own
 from jobsubmit.check.program.objects import is_torch_module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.registries import names_of
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import is_executed, parameters
 from jobsubmit.common.finding import Finding
 
@@ -130,8 +131,8 @@ def _chosen(code: Code) -> Iterator[Finding]:
             continue
         lists = _lists_of_layers(code, owner, module)
         for method in (node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "forward"):
-            uses = [one for one in ast.walk(owner) if isinstance(one, ast.Attribute) and one.attr in lists]
-            for use in (one for one in ast.walk(method) if one in uses):
+            uses = [one for one in walk(owner) if isinstance(one, ast.Attribute) and one.attr in lists]
+            for use in (one for one in walk(method) if one in uses):
                 above = module.parents.get(use)
                 index = above.slice if isinstance(above, ast.Subscript) and above.value is use else None
                 is_only = sum(one.attr == use.attr and isinstance(one.ctx, ast.Load) for one in uses) == 1
@@ -155,9 +156,9 @@ def _last_of_list(code: Code) -> Iterator[Finding]:
         if not is_torch_module(code.program, owner, module) or not _is_made(code, owner, module):
             continue
         lists = _lists_of_layers(code, owner, module)
-        added = [found for one in ast.walk(owner) if (found := _adds(one, lists, module)) is not None]
+        added = [found for one in walk(owner) if (found := _adds(one, lists, module)) is not None]
         for name in sorted(lists):
-            loads = [one for one in ast.walk(owner) if isinstance(one, ast.Attribute) and one.attr == name]
+            loads = [one for one in walk(owner) if isinstance(one, ast.Attribute) and one.attr == name]
             uses = [module.parents.get(one) for one in loads if isinstance(one.ctx, ast.Load)]
             uses = [one for one in uses if not (isinstance(one, ast.Attribute) and one.attr == "append")]
             own = [(loop, layer) for other, loop, layer in added if other == name]
@@ -203,7 +204,7 @@ def _lists_of_layers(code: Code, owner: ast.ClassDef, module: Module) -> set[str
     """Return the attributes that a class sets to lists or dictionaries of layers."""
     return {
         target.attr
-        for node in ast.walk(owner)
+        for node in walk(owner)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         for target in node.targets
         if isinstance(target, ast.Attribute) and code.program.name_of(node.value.func, module) in _LISTS[1:]
@@ -212,11 +213,11 @@ def _lists_of_layers(code: Code, owner: ast.ClassDef, module: Module) -> set[str
 
 def _is_random(code: Code, test: ast.expr, module: Module) -> bool:
     """Return whether a condition compares a random number with a probability that is not surely 0 or 1."""
-    for compare in (one for one in ast.walk(test) if isinstance(one, ast.Compare) and len(one.comparators) == 1):
+    for compare in (one for one in walk(test) if isinstance(one, ast.Compare) and len(one.comparators) == 1):
         for drawn, limit in ((compare.left, compare.comparators[0]), (compare.comparators[0], compare.left)):
-            names = [one for one in ast.walk(drawn) if isinstance(one, ast.Name)]
+            names = [one for one in walk(drawn) if isinstance(one, ast.Name)]
             made = [value for name in names if (value := last_value(name, module)) is not None]
-            calls = [one for part in (drawn, *made) for one in ast.walk(part) if isinstance(one, ast.Call)]
+            calls = [one for part in (drawn, *made) for one in walk(part) if isinstance(one, ast.Call)]
             if any(_draws(code, one, module) for one in calls):
                 return code.values.of(limit, module) not in (0, 1)
     return False
@@ -229,13 +230,13 @@ def _draws(code: Code, call: ast.Call, module: Module) -> bool:
 
 def _calls_layer(statement: ast.stmt, module: Module) -> bool:
     """Return whether a statement calls an attribute of the model, or what a loop takes from one."""
-    calls = [one for one in ast.walk(statement) if isinstance(one, ast.Call)]
+    calls = [one for one in walk(statement) if isinstance(one, ast.Call)]
     loops = (above for above in module.above(statement) if isinstance(above, ast.For))
     looped = {
         name.id
         for loop in loops
-        if any(isinstance(one, ast.Name) and one.id == "self" for one in ast.walk(loop.iter))
-        for name in ast.walk(loop.target)
+        if any(isinstance(one, ast.Name) and one.id == "self" for one in walk(loop.iter))
+        for name in walk(loop.target)
         if isinstance(name, ast.Name)
     }
     names = (spelled(call.func) for call in calls)
@@ -265,7 +266,7 @@ def _classes_wrapped(code: Code) -> frozenset[ast.AST] | None:
             continue
         model = argument(call, "module", 0)
         parts = origins(code, model, module) if model is not None else []
-        calls = [(home, one) for home, part in parts for one in ast.walk(part) if isinstance(one, ast.Call)]
+        calls = [(home, one) for home, part in parts for one in walk(part) if isinstance(one, ast.Call)]
         defined = [code.program.definition(code.program.name_of(one.func, home)) for home, one in calls]
         models = [
             one
@@ -280,7 +281,7 @@ def _classes_wrapped(code: Code) -> frozenset[ast.AST] | None:
         if node in found:
             continue
         found.add(node)
-        for inner in ast.walk(node):
+        for inner in walk(node):
             is_name = isinstance(inner, (ast.Name, ast.Attribute)) and isinstance(inner.ctx, ast.Load)
             defined_here = code.program.definition(code.program.name_of(inner, module)) if is_name else None
             waiting += [defined_here] if defined_here is not None else []
@@ -309,5 +310,5 @@ def _has_parameters(code: Code, call: ast.Call, module: Module, depth: int = 0) 
             found[0],
             [] if maker is None else [one for one in maker.body if isinstance(one, (ast.Assign, ast.Expr))],
         )
-    calls = (one for part in parts for one in ast.walk(part) if isinstance(one, ast.Call))
+    calls = (one for part in parts for one in walk(part) if isinstance(one, ast.Call))
     return depth < _DEEPEST and any(_has_parameters(code, one, home, depth + 1) for one in calls)

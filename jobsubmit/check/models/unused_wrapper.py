@@ -9,6 +9,7 @@ from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.bypassing import is_inner, may_train, without_gradients
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_of_self, returned_values, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, position
 from jobsubmit.common.finding import Finding
 
@@ -83,7 +84,7 @@ def _is_called_alone(node: ast.expr, module: Module, wrappers: Collection[str]) 
     """Return whether a model is called, with gradients, in a function that uses none of the wrappers."""
     call, scope = module.parents.get(node), module.scope_of(node)
     is_called = isinstance(call, ast.Call) and call.func is node and bool(call.args)
-    used = (spelled(one).rpartition(".")[2] for one in ast.walk(scope) if isinstance(one, (ast.Name, ast.Attribute)))
+    used = (spelled(one).rpartition(".")[2] for one in walk(scope) if isinstance(one, (ast.Name, ast.Attribute)))
     return is_called and not without_gradients(node, module) and not any(name in wrappers for name in used)
 
 
@@ -111,7 +112,7 @@ def _model_wrapped(code: Code, call: ast.Call, name: str) -> ast.expr | None:
 
 def _kept_as(model: ast.Name | ast.Attribute, module: Module) -> list[ast.Name | ast.Attribute]:
     """Return the fields that a function sets to a model that it has in a variable: `self.model = model`."""
-    fields = (one for one in ast.walk(module.scope_of(model)) if isinstance(one, ast.Attribute) and is_of_self(one))
+    fields = (one for one in walk(module.scope_of(model)) if isinstance(one, ast.Attribute) and is_of_self(one))
     stores = (one for one in fields if isinstance(one.ctx, ast.Store))
     made = ((one, assigned_to(one, module)) for one in stores)
     return [one for one, value in made if isinstance(value, ast.Name) and value.id == spelled(model)]
@@ -153,14 +154,14 @@ def _is_inner_used(module: Module, node: ast.AST) -> bool:
 def _calls_of_holders(code: Code, model: ast.Name, wrap: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call]]:
     """Yield the calls, where gradients are computed, of objects of the program that got a model before `wrap`."""
     scope = module.scope_of(wrap)
-    for made in (node for node in ast.walk(scope) if isinstance(node, ast.Call) and position(node) < position(wrap)):
+    for made in (node for node in walk(scope) if isinstance(node, ast.Call) and position(node) < position(wrap)):
         statement = module.parents.get(made)
         holder = statement.targets[0] if isinstance(statement, ast.Assign) else None
         found = code.program.definition(code.program.name_of(made.func, module))
         is_given = any(isinstance(one, ast.Name) and one.id == model.id for one in made.args)
         if not isinstance(holder, ast.Name) or not is_given or found is None or not isinstance(found[1], ast.ClassDef):
             continue
-        for use in (node for node in ast.walk(scope) if isinstance(node, ast.Call)):
+        for use in (node for node in walk(scope) if isinstance(node, ast.Call)):
             if spelled(use.func) == holder.id and trains(scope) and code.reached.of(use, module):
                 yield module, use
 
@@ -175,7 +176,7 @@ def _uses_of(
             if spelled(read.value) != "self" or class_around(read, home) is owner:
                 yield home, read
         return
-    for node in ast.walk(module.scope_of(target)):
+    for node in walk(module.scope_of(target)):
         if isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load):
             yield module, node
 
@@ -193,7 +194,7 @@ def _never_calls(code: Code, node: ast.expr, module: Module) -> bool:
     if found is None or not isinstance(call, ast.Call) or not isinstance(found[1], FUNCTIONS):
         return False
     names = [name for name in parameters(found[1]) if given_for(call, found[1], name) is node]
-    uses = [one for one in ast.walk(found[1]) if isinstance(one, ast.Name) and one.id in names]
+    uses = [one for one in walk(found[1]) if isinstance(one, ast.Name) and one.id in names]
     return bool(names) and all(_is_of_parts(found[0], one) or _is_asked(found[0], one) for one in uses)
 
 

@@ -20,6 +20,7 @@ from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.objects import SAME_MODEL
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import is_load
 from jobsubmit.check.wrapper import Wrapped
 from jobsubmit.common.finding import Finding
@@ -93,7 +94,7 @@ def _moved_too_late(code: Code, one: Wrapped) -> Iterator[Finding]:
     found = code.program.called(made, one.module)
     if _is_moved(one, made) or "device" in ast.unparse(made) or (found and "cuda" in ast.unparse(found[1])):
         return
-    for node in ast.walk(one.scope):
+    for node in walk(one.scope):
         is_moved = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TO_DEVICE
         if is_moved and node.lineno > one.call.lineno and is_load(node.func.value, one.wrapper):  # type: ignore[attr-defined]
             yield Finding(
@@ -160,7 +161,7 @@ def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
     if name.startswith(_ON_CPU):
         inner = (arg for arg in made.args if isinstance(arg, ast.Call))
         return not any(
-            isinstance(node, ast.Attribute) and node.attr in _TO_DEVICE for arg in inner for node in ast.walk(arg)
+            isinstance(node, ast.Attribute) and node.attr in _TO_DEVICE for arg in inner for node in walk(arg)
         )
     found = code.program.definition(name)
     if found is None or not isinstance(found[1], ast.ClassDef):
@@ -173,7 +174,7 @@ def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
 
 def _is_moved(one: Wrapped, made: ast.expr) -> bool:
     """Return whether anything between the making of a model and its wrapping may move it."""
-    for node in ast.walk(one.scope):
+    for node in walk(one.scope):
         if not isinstance(node, ast.Call) or not made.lineno <= node.lineno <= one.call.lineno or node is one.call:
             continue
         target: ast.expr = node
@@ -186,17 +187,17 @@ def _is_moved(one: Wrapped, made: ast.expr) -> bool:
         is_handed = any(isinstance(arg, ast.Name) and arg.id == one.model.id for arg in node.args)
         if is_handed and spelled(node.func) not in _LOOKS:
             return True
-    return any(isinstance(node, ast.With) and "device" in ast.unparse(node.items[0]) for node in ast.walk(one.scope))
+    return any(isinstance(node, ast.With) and "device" in ast.unparse(node.items[0]) for node in walk(one.scope))
 
 
 def _bypassed(code: Code, one: Wrapped) -> Iterator[Finding]:
     """Yield a warning where a model is trained by its own name, and its wrapper only gives parameters."""
     if not one.wrapper or one.wrapper == one.model.id:
         return
-    loads = [n for n in ast.walk(one.scope) if is_load(n, one.wrapper) and code.reached.of(n, one.module)]
+    loads = [n for n in walk(one.scope) if is_load(n, one.wrapper) and code.reached.of(n, one.module)]
     if any(_may_train_by(code, node, one.module) for node in loads):
         return
-    for node in ast.walk(one.scope):
+    for node in walk(one.scope):
         if isinstance(node, ast.Call) and node.lineno > one.call.lineno and is_load(node.func, one.model.id):
             if trains(one.module.scope_of(node)) and code.reached.of(node, one.module):
                 yield Finding(

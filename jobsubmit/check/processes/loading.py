@@ -10,6 +10,7 @@ from jobsubmit.check.interpreter.trace import Event, Made
 from jobsubmit.check.loading.sampler import is_divided
 from jobsubmit.check.processes.pairs import module_of
 from jobsubmit.check.program.module import FUNCTIONS, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _SAMPLER, _SHUFFLE, _BATCH_SIZE = 3, 2, 1  # the places of arguments of DataLoader
@@ -123,7 +124,7 @@ def _never_set(code: Code) -> Iterator[Finding]:
 def _is_of_several(event: Event) -> bool:
     """Return whether a loop goes through several samplers: `for loader in loaders: loader.sampler.set_epoch(0)`."""
     loops = (above for above in event.module.above(event.call) if isinstance(above, ast.For))
-    names = {node.id for loop in loops for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    names = {node.id for loop in loops for node in walk(loop.target) if isinstance(node, ast.Name)}
     return spelled(event.call.func).partition(".")[0] in names
 
 
@@ -141,4 +142,4 @@ def _is_in_loop(code: Code, event: Event) -> bool:
 def _is_before_loop(event: Event) -> bool:
     """Return whether a loop comes after a call in the same function: that of the epochs, as a rule."""
     scope = event.module.scope_of(event.call)
-    return any(isinstance(node, ast.For) and node.lineno > event.call.lineno for node in ast.walk(scope))
+    return any(isinstance(node, ast.For) and node.lineno > event.call.lineno for node in walk(scope))

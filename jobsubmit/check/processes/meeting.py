@@ -17,6 +17,7 @@ from jobsubmit.check.interpreter.trace import Event
 from jobsubmit.check.processes.pairs import module_of, whole
 from jobsubmit.check.program.module import FUNCTIONS, Module
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _ENDS_ALL = re.compile(r"isnan|isinf|isfinite")  # then the job is to fail
@@ -69,7 +70,7 @@ def _is_decided(code: Code, event: Event, one: Followed, other: Followed) -> boo
     if any(one.values.get(test) is UNKNOWN for each in later for test in _tests(each, module_of(code, each, event))):
         return False  # it may not be made at all
     tests = _tests(call, module)
-    parts = [part for test in tests for part in ast.walk(test) if isinstance(part, ast.expr)]
+    parts = [part for test in tests for part in walk(test) if isinstance(part, ast.expr)]
     known = [(one.values.get(part, UNKNOWN), other.values.get(part, UNKNOWN)) for part in parts]
     is_less_known = any(own is UNKNOWN and second is not UNKNOWN for own, second in known)
     return not is_less_known or any(UNKNOWN not in (own, second) and own != second for own, second in known)

@@ -24,6 +24,7 @@ from jobsubmit.check.program.operations import (
 )
 from jobsubmit.check.program.program import CONFIGURATION
 from jobsubmit.check.program.python_configuration import read_python_configuration
+from jobsubmit.check.program.tree import walk
 
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
@@ -114,9 +115,9 @@ def _may_be_option(values: Values, name: str) -> bool:
 
 def _read_by_lines(values: Values, node: ast.expr, module: Module) -> OpenFile | None:
     """Return the file whose lines a loop adds to a text: `for line in file: text += line.split("//")[0]`."""
-    for loop in ast.walk(module.scope_of(node)) if isinstance(node, ast.Name) else ():
+    for loop in walk(module.scope_of(node)) if isinstance(node, ast.Name) else ():
         if isinstance(loop, ast.For):
-            added = (one.target for one in ast.walk(loop) if isinstance(one, ast.AugAssign))
+            added = (one.target for one in walk(loop) if isinstance(one, ast.AugAssign))
             file = values.of(loop.iter, module) if any(spelled(one) == spelled(node) for one in added) else None
             if isinstance(file, OpenFile):
                 return file

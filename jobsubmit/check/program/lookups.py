@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jobsubmit.check.program.module import Module, returned_values, spelled
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _imports_by_text(values: Values, call: ast.Call, module: Module) -> bool:
     if found is None or not isinstance(found[1], ast.FunctionDef) or not found[1].args.args:
         return False
     texts = [ast.unparse(one) for one in returned_values(found[1])]
-    inner = [node for node in ast.walk(found[1]) if isinstance(node, ast.Call)]
+    inner = [node for node in walk(found[1]) if isinstance(node, ast.Call)]
     splits = [one for one in inner if getattr(one.func, "attr", "") in ("rsplit", "rpartition")]
     owners = [one.func.value for one in splits if isinstance(one.func, ast.Attribute)]
     is_split = any(isinstance(one, ast.Name) and one.id == found[1].args.args[0].arg for one in owners)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias, TypeGuard
 
+from jobsubmit.check.program.tree import walk
+
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -49,7 +51,7 @@ class Module:
     def of_own_start(self) -> frozenset[ast.AST]:
         """Return what is executed only if the file itself is started: `if __name__ == "__main__": …`."""
         starts = (one for one in self.tree.body if isinstance(one, ast.If) and _asks_for_start(one.test))
-        return frozenset(node for start in starts for one in start.body for node in ast.walk(one))
+        return frozenset(node for start in starts for one in start.body for node in walk(one))
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -240,14 +242,14 @@ def is_of_class(function: Function) -> bool:
 @lru_cache(maxsize=10_000)
 def returned_values(function: Function) -> tuple[ast.expr, ...]:
     """Return the expressions that a function returns, with those of functions inside it."""
-    returns = (node for node in ast.walk(function) if isinstance(node, ast.Return))
+    returns = (node for node in walk(function) if isinstance(node, ast.Return))
     return tuple(node.value for node in returns if node.value is not None)
 
 
 @lru_cache(maxsize=10_000)
 def is_generator(function: Function) -> bool:
     """Return whether a function, or one inside it, yields."""
-    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(function))
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(function))
 
 
 def spelled(node: ast.AST) -> str:

@@ -12,6 +12,7 @@ from jobsubmit.check.program.functions import enter, returned_expression, value_
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN, operated
 from jobsubmit.check.program.python_configuration import variables_given
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import UnclearError, is_executed, last_place, parameters, position
 
 if TYPE_CHECKING:
@@ -172,5 +173,5 @@ def _binds(scope: ast.AST, name: str) -> bool:
     return any(
         isinstance(one, ast.Name) and one.id == name
         for generator in getattr(scope, "generators", ())
-        for one in ast.walk(generator.target)
+        for one in walk(generator.target)
     )

@@ -25,6 +25,7 @@ from jobsubmit.check.program.module import (
     own_method,
     spelled,
 )
+from jobsubmit.check.program.tree import walk
 
 _LONGEST_CHAIN = 20
 _OF_SETATTR = 3  # arguments
@@ -160,7 +161,7 @@ class Program:
         return (
             maker is not None
             and maker.args.kwarg is not None
-            and any(isinstance(node, ast.Attribute) and node.attr == "__dict__" for node in ast.walk(maker))
+            and any(isinstance(node, ast.Attribute) and node.attr == "__dict__" for node in walk(maker))
         )
 
     @cached_property
@@ -432,7 +433,7 @@ def _sets_any_field(node: ast.Call | ast.Subscript) -> bool:
 
 def _fields_set_in(owner: ast.ClassDef) -> Iterator[str]:
     """Yield the fields that a class declares, or sets in its methods."""
-    for node in ast.walk(owner):
+    for node in walk(owner):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and spelled(node.value) == "self":
             yield node.attr
     for statement in owner.body:

@@ -14,6 +14,7 @@ from jobsubmit.check.program.lookups import name_looked_up
 from jobsubmit.check.program.module import EXITS, FUNCTIONS, Function, Module, imported_names, spelled
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.registries import Registered, registered
+from jobsubmit.check.program.tree import children
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import parameters
 
@@ -58,9 +59,9 @@ class Reached:
 
 def explore(program: Program, values: Values) -> Reached:
     """Follow a program from its first line, through the functions that it calls."""
-    walk = _Walk(program, values, Callees(program))
-    walk.run()
-    return Reached(program, walk.marks, walk.callees.names)
+    way = _Walk(program, values, Callees(program))
+    way.run()
+    return Reached(program, way.marks, way.callees.names)
 
 
 @dataclass
@@ -148,7 +149,7 @@ class _Walk:
                     if imported := self.program.modules.get(name):
                         self._module(imported, level)
                 return _Flow.ON
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             self._expression(child, module, level)
         if isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
             return _Flow.OUT
@@ -249,7 +250,7 @@ class _Walk:
                 self._import_by_text(node, module, level)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             self.waiting += self.callees.read(node, module, level)
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             self._expression(child, module, level)
 
     def _import_by_text(self, call: ast.Call, module: Module, level: Reach) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import posixpath
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.program.module import MAIN, Module, defined, imported_names, origin, spelled
 from jobsubmit.check.program.program import LONGEST_CONFIGURATION, MOST_CONFIGURATIONS, Program
+from jobsubmit.check.program.tree import walk
 
 # Modules are read from the boot file on, until they are so many bytes: then only those whose words tell of the start,
 # of processes and of data, and of those, too, no more than so many; of all others the imports.
@@ -38,6 +40,7 @@ _IMPORTS_BY_NAME = re.compile(
 _CLASS_NAME = re.compile(
     rb"^[\s-]*(?:_target_|target|class_path|class|obj|cls|type|name):\s*['\"]?([A-Za-z_][\w.]*)\.\w+", re.MULTILINE
 )
+_IMPORTS_FILES = re.compile(rb"import_module\(|__import__\(|spec_from_file_location|SourceFileLoader")
 INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
 ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 
@@ -65,11 +68,17 @@ def _only_imports(data: bytes) -> bytes:
 
 
 def load_program(
-    bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (), *, is_module: bool = False
+    bundle: Bundle,
+    boot_file: str,
+    more_roots: tuple[str, ...] = (),
+    *,
+    is_module: bool = False,
+    words: Iterable[str] = (),
 ) -> Program | None:
     """Read the boot file and all that it imports locally; None where the boot file is not Python.
 
-    With `is_module`, it is started as `python -m`: imports begin in the code directory, not in its own folder.
+    With `is_module`, it is started as `python -m`: imports begin in the code directory, not in its own folder. A file
+    that one of its arguments names, in `words`, is read where the program imports files by computed names.
     """
     paths = frozenset(file.path for file in bundle.files if file.path.endswith(".py"))
     sources = {file.path: file.source for file in bundle.files if file.path in paths and file.size < _LARGEST}
@@ -81,7 +90,9 @@ def load_program(
     folder = PurePosixPath(boot_file).parent.as_posix()
     roots = ("" if folder == "." or is_module else f"{folder}/", *more_roots)
     home = folder.replace("/", ".") if is_module and folder != "." else ""
-    return _Reader(boot_file, home, paths, sources, configurations, roots).program()
+    given = {posixpath.normpath(word.rpartition("=")[2]) for word in words if word.endswith(".py")}
+    named = tuple(sorted(given & paths - {boot_file}))
+    return _Reader(boot_file, home, paths, sources, configurations, roots, named).program()
 
 
 @dataclass
@@ -92,6 +103,7 @@ class _Reader:
     sources: Mapping[str, str]
     configurations: Mapping[str, str]
     roots: tuple[str, ...]
+    named: tuple[str, ...] = ()  # files that the arguments name
     modules: dict[str, Module] = field(default_factory=dict)
     broken: dict[str, SyntaxError] = field(default_factory=dict)
     not_found: dict[str, None] = field(default_factory=dict)
@@ -152,7 +164,18 @@ class _Reader:
         if _IMPORTS_BY_NAME.search(data):
             named = _named_in(self.configurations)
             imports += [one for one in named if find_module(one, self.roots, self.paths)]
+        if _IMPORTS_FILES.search(data):
+            imports += self._of_arguments(data)
         return imports
+
+    def _of_arguments(self, data: bytes) -> list[str]:
+        """Return the modules of the files that the arguments name: from their own folders, if these are searched."""
+        if b"sys.path" not in data:
+            return [one.removesuffix(".py").replace("/", ".") for one in self.named]
+        folders = (PurePosixPath(one).parent.as_posix() for one in self.named)
+        more = ("" if folder == "." else f"{folder}/" for folder in folders)
+        self.roots = tuple(dict.fromkeys((*self.roots, *more)))
+        return [PurePosixPath(one).stem for one in self.named]
 
     def _found_now(self, module: Module) -> list[str]:
         """Add the roots that a module adds to sys.path; return the modules that may be there."""
@@ -238,7 +261,7 @@ def named_folders(call: ast.Call, module: Module) -> list[str]:
     """
     folders: list[str] = []
     for given in spelled_out(call.args[-1], module) if call.args else ():
-        words = [node.value for node in ast.walk(given) if isinstance(node, ast.Constant)]
+        words = [node.value for node in walk(given) if isinstance(node, ast.Constant)]
         names = [name for word in words if isinstance(word, str) and (name := word.strip("./"))]
         folders += [f"{base}{name}/" for name in names for base in _above(module)]
         folders += _above(module) if ".." in words and not names else []

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from jobsubmit.check.program.module import Definition, spelled
 from jobsubmit.check.program.program import LONGEST_CONFIGURATION, Program
+from jobsubmit.check.program.tree import walk
 
 _MOST_FILES = 20
 _FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml|py)\b")
@@ -77,7 +78,7 @@ class Registered:
             inner
             for _, node in self.program.of(ast.ClassDef, ast.FunctionDef)
             for decorator in node.decorator_list
-            for inner in ast.walk(decorator)
+            for inner in walk(decorator)
         }
         texts = (node for _, node in self.program.of(ast.Constant) if isinstance(node.value, str))
         return frozenset(node.value for node in texts if node not in in_decorators)
@@ -89,7 +90,7 @@ def names_of(node: Definition) -> frozenset[str]:
     for decorator in node.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         if spelled(called).rpartition(".")[2].startswith("register"):
-            texts = (inner.value for inner in ast.walk(decorator) if isinstance(inner, ast.Constant))
+            texts = (inner.value for inner in walk(decorator) if isinstance(inner, ast.Constant))
             found |= {node.name, *(text for text in texts if isinstance(text, str))}
     return frozenset(found)
 

@@ -29,6 +29,7 @@ from jobsubmit.check.program.operations import (
     several,
 )
 from jobsubmit.check.program.program import Program
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _LONGEST_LIST = 20  # that a comprehension goes through
@@ -120,7 +121,7 @@ class Values:
         needed = [
             self.variable(self.of(inner.slice, module))
             for statement in node.body
-            for inner in ast.walk(statement)
+            for inner in walk(statement)
             if isinstance(inner, ast.Subscript) and self.program.name_of(inner.value, module) == "os.environ"
         ]
         if caught != {"KeyError"} or not needed or any(value is UNKNOWN for value in needed):

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from jobsubmit.check.program.module import EXITS, FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.program import Program
+from jobsubmit.check.program.tree import children
 
 Truth: TypeAlias = Callable[[ast.AST, Module], bool | None]
 Variable: TypeAlias = tuple[ast.AST, str]  # the function, or the module's tree, that has it, and its name
@@ -24,7 +25,7 @@ class UnclearError(Exception):
 @lru_cache(maxsize=10_000)
 def parameters(function: Function) -> frozenset[str]:
     """Return the names of a function's parameters."""
-    return frozenset(node.arg for node in ast.iter_child_nodes(function.args) if isinstance(node, ast.arg))
+    return frozenset(node.arg for node in children(function.args) if isinstance(node, ast.arg))
 
 
 def variable_of(node: ast.Name, module: Module) -> Variable:
@@ -133,7 +134,7 @@ def own_returns(function: Function) -> tuple[ast.Return, ...]:
         if isinstance(node, ast.Return):
             found.append(node)
         elif not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
-            waiting[:0] = list(ast.iter_child_nodes(node))
+            waiting[:0] = list(children(node))
     return tuple(found)
 
 
@@ -171,21 +172,22 @@ def _is_left_before(inner: ast.AST, above: ast.AST, module: Module, truth: Truth
     for name in ("body", "orelse", "finalbody"):
         block: Any = getattr(above, name, None)
         if isinstance(block, list) and inner in block:
-            return any(_leaves(one, module, truth) for one in block[: block.index(inner)])
+            before = block[: block.index(inner)]
+            return any(_leaves(one, module, truth) for one in before if one in module.leaving)
     return False
 
 
 def _leaves(node: ast.stmt, module: Module, truth: Truth) -> bool:
-    """Return whether a statement surely leaves the block that it is in."""
+    """Return whether a statement that may leave the block it is in surely does so."""
     match node:
         case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
             return True
         case ast.Expr(value=ast.Call(func=function)):
             return spelled(function) in EXITS
         case ast.If():
-            taken = truth(node.test, module) if node in module.leaving else None
+            taken = truth(node.test, module)
             body = node.body if taken else node.orelse
-            return taken is not None and any(_leaves(one, module, truth) for one in body)
+            return taken is not None and any(_leaves(one, module, truth) for one in body if one in module.leaving)
     return False
 
 

@@ -69,7 +69,9 @@ class _Follower(Commands):
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise Exited
-        if node.type in self._by_type:
+        if node.type in ("command", *_ASSIGNS) and text_of(node).startswith("--"):
+            self._follow_option(node, shell)
+        elif node.type in self._by_type:
             self._by_type[node.type](node, shell)
 
     def _follow_all(self, nodes: Iterable[Node], shell: Shell) -> None:
@@ -102,6 +104,11 @@ class _Follower(Commands):
         given = {text_of(child.named_children[0]) for child in own}
         if words := command_words(node, shell):
             self.call(words, {name: inner.value(name) for name in given}, shell, _place(node, shell))
+
+    def _follow_option(self, node: Node, shell: Shell) -> None:
+        """Follow an option that stands where a command would: the parser takes `--lr=1` for an assignment."""
+        line = parse_shell(f": {text_of(node)}").root_node.named_children[0]
+        self.call(command_words(line, shell)[1:], {}, shell, _place(node, shell))
 
     def _follow_compound(self, node: Node, shell: Shell) -> None:
         """Follow `{ … }`, or a sum: `(( i++ ))`."""

@@ -17,6 +17,14 @@ def parse_shell(text: str) -> Tree:
     return _parser().parse(_ARGUMENT.sub(r"${\1}", text).encode())
 
 
+def has_errors(text: str) -> bool:
+    """Return whether there are parts of a text that cannot be parsed."""
+    waiting = [parse_shell(text).root_node]
+    for node in waiting:
+        waiting += node.children if node.has_error else []
+    return any(node.is_error for node in waiting)
+
+
 @cache
 def _parser() -> Parser:
     import tree_sitter

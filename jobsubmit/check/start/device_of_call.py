@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, returned_values
+from jobsubmit.check.program.tree import walk
 
 DEEPEST = 6
 _NUMBERS = ("device_id", "output_device")  # arguments of FSDP, DistributedDataParallel and init_process_group
@@ -102,7 +103,7 @@ def number_in_text(node: ast.expr) -> ast.expr | None:
 
 def begins_with_cuda(node: ast.expr) -> bool:
     """Return whether the name of a device that a number is put into is that of a GPU: `"cuda:{}".format(rank)`."""
-    texts = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+    texts = (one.value for one in walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str))
     return next(texts, "").startswith("cuda:")
 
 

@@ -12,6 +12,7 @@ from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN, Several
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, values_of_field
 from jobsubmit.check.start.device_by_rank import by_global_rank
 from jobsubmit.check.start.device_of_call import device_of, device_text, mapped_device
@@ -202,7 +203,7 @@ def _hidden_from_each_other(code: Code) -> Iterator[Finding]:
         own = re.sub(r"^str\((.*)\)$", r"\1", ast.unparse(made)) if made is not None else ""
         if "local_rank" not in own.lower() or not code.reached.of(node, module):
             continue
-        for call in (one for one in ast.walk(module.scope_of(node)) if isinstance(one, ast.Call)):
+        for call in (one for one in walk(module.scope_of(node)) if isinstance(one, ast.Call)):
             is_set = code.program.name_of(call.func, module) == "torch.cuda.set_device" and call.lineno > node.lineno
             if is_set and call.args and ast.unparse(call.args[0]) == own and (code.processes or 0) > 1:
                 yield Finding(

@@ -13,6 +13,7 @@ from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 # What launchers set and mode spawn does not (torch.distributed.run's environment).
@@ -185,7 +186,7 @@ def _first_that_is_set(code: Code, module: Module, read: ast.Subscript) -> str:
     loops = (above for above in module.above(read) if isinstance(above, ast.For))
     loop = next((one for one in loops if ast.unparse(one.target) == ast.unparse(read.slice)), None)
     names = code.values.of(loop.iter, module) if loop is not None else None
-    leaves = loop is not None and any(isinstance(one, (ast.Break, ast.Return)) for one in ast.walk(loop))
+    leaves = loop is not None and any(isinstance(one, (ast.Break, ast.Return)) for one in walk(loop))
     if not leaves or not isinstance(names, list):
         return ""
     return next((str(name) for name in names if code.facts.environment.get(name, UNKNOWN) is not None), "")
@@ -245,7 +246,7 @@ def _written(code: Code) -> set[str]:
         if isinstance(node, (ast.Assign, ast.AugAssign)) and _is_environment(code, node, module):
             names |= set(LAUNCHER_VARIABLES)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SETTERS:
-            names |= {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+            names |= {n.value for n in walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
             names |= {k.arg for k in node.keywords if k.arg}
     return names
 

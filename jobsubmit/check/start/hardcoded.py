@@ -14,6 +14,7 @@ from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.shell.started import SUPPOSED_ADDRESS
 from jobsubmit.check.start.environment import uses_environment
 from jobsubmit.common.finding import Finding, Level
@@ -197,7 +198,7 @@ def _own_ports(code: Code, module: Module, method: ast.expr | None) -> Iterator[
     if code.facts.nodes == 1 or method is None or _HANDED_ON & code.names:
         return
     for home, part in origins(code, method, module):
-        for call in (one for one in ast.walk(part) if isinstance(one, ast.Call)):
+        for call in (one for one in walk(part) if isinstance(one, ast.Call)):
             found = code.program.definition(code.program.name_of(call.func, home))
             if found is not None and _FREE_PORT.search(ast.unparse(found[1])) and code.reached.is_sure(call, home):
                 text = f"{ast.unparse(call)} finds another port on each node: they would not meet"

@@ -13,6 +13,7 @@ from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN, Several
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.check.start.environment import WITH_TORCHRUN
 from jobsubmit.common.finding import Finding
@@ -151,7 +152,7 @@ def _left_out_of_group(code: Code, option: Option) -> Iterator[Finding]:
         return
     for module, node in code.program.of(ast.If):
         is_asked = ast.unparse(node.test).endswith("local_rank == -1") and code.reached.is_sure(node, module)
-        others = [inner for one in node.orelse for inner in ast.walk(one) if isinstance(inner, ast.Call)]
+        others = [inner for one in node.orelse for inner in walk(one) if isinstance(inner, ast.Call)]
         if is_asked and any(spelled(one.func).rpartition(".")[2] in _MAKE_GROUPS for one in others):
             yield Finding(
                 "error",
@@ -217,7 +218,7 @@ def _is_passed_on(code: Code, module: Module, call: ast.Call, node: ast.AST) -> 
         isinstance(inner, ast.Call)
         and ast.unparse(inner.func).rpartition(".")[2] in _PICKS_DEVICE
         and any(isinstance(arg, ast.Name) and arg.id == name for arg in inner.args)
-        for inner in ast.walk(found[1])
+        for inner in walk(found[1])
     )
 
 
@@ -251,7 +252,7 @@ def _unpicklable(code: Code) -> Iterator[Finding]:
     for module, call in code.calls("torch.multiprocessing.spawn"):
         target = argument(call, "fn", 0)
         around = module.function_of(call)
-        own = {node.name for node in ast.walk(around) if isinstance(node, ast.FunctionDef)} if around else set()
+        own = {node.name for node in walk(around) if isinstance(node, ast.FunctionDef)} if around else set()
         method = code.values.of(argument(call, "start_method", 5) or ast.Constant("spawn"), module)
         is_inner = isinstance(target, ast.Name) and target.id in own and around is not None and target.id != around.name
         if target is not None and method == "spawn" and (is_inner or isinstance(target, ast.Lambda)):

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from jobsubmit.check.shell.parsing import parse_shell
+from jobsubmit.check.shell.parsing import has_errors, parse_shell
 from jobsubmit.check.shell.started import Started
 from jobsubmit.check.shell.texts import is_open
 from jobsubmit.common.finding import Finding
@@ -96,7 +96,7 @@ def _cut(started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield an error for options that a shell takes for a command: the line before does not go on."""
     for one in started.executed:
         script = read(one.where.partition(":")[0])
-        if one.words[0].startswith("--") and one.is_sure and not parse_shell(script).root_node.has_error:
+        if one.words[0].startswith("--") and one.is_sure and not has_errors(script):
             said = f"the shell runs {one.words[0]} as a command: the command above ends before this line"
             hint = (
                 "end each line but the last with a backslash and nothing after it, and put no comment between the lines"

@@ -12,6 +12,7 @@ from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import Several
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, is_load, parameters, values_of_field
 from jobsubmit.common.finding import Finding
 
@@ -79,7 +80,7 @@ def _is_only_asked(target: ast.expr, module: Module) -> bool:
     """Return whether a variable is only compared, or printed: `if world_size > 1: start(args)`."""
     if not isinstance(target, ast.Name):
         return False
-    uses = [node for node in ast.walk(module.scope_of(target)) if is_load(node, target.id)]
+    uses = [node for node in walk(module.scope_of(target)) if is_load(node, target.id)]
     return bool(uses) and all(isinstance(module.parents.get(one), (ast.Compare, ast.FormattedValue)) for one in uses)
 
 
@@ -151,7 +152,7 @@ def _unpassed_node_rank(code: Code) -> Iterator[Finding]:
     }
     for module, call in code.calls(INIT) if unpassed else ():
         rank = argument(call, "rank", _RANK)
-        parts = [node for _, part in origins(code, rank, module) for node in ast.walk(part)] if rank is not None else []
+        parts = [node for _, part in origins(code, rank, module) for node in walk(part)] if rank is not None else []
         used = {node.attr for node in parts if isinstance(node, ast.Attribute)}
         for option in (unpassed[name] for name in sorted(used & set(unpassed))):
             yield Finding(
@@ -217,7 +218,7 @@ def _is_plain_sum(code: Code, node: ast.BinOp, module: Module) -> bool:
         if isinstance(side, ast.Attribute)
         for _, store in code.program.attribute_stores.get(side.attr, ())
     )
-    parts = (part for side in nodes for _, one in origins(code, side, module) for part in ast.walk(one))
+    parts = (part for side in nodes for _, one in origins(code, side, module) for part in walk(one))
     is_product = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult) for part in parts)
     is_plain = isinstance(node.op, ast.Add) and not is_changed and not is_product
     return is_plain and bool(numbers and nodes) and code.processes != 1
@@ -262,7 +263,7 @@ def _last_value(node: ast.expr, call: ast.Call, module: Module) -> ast.expr:
     spelled = ast.unparse(node)
     values = [
         one.value
-        for one in ast.walk(scope)
+        for one in walk(scope)
         if isinstance(one, ast.Assign) and one.lineno < call.lineno and ast.unparse(one.targets[0]) == spelled
     ]
     return values[-1] if values else node

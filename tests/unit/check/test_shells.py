@@ -189,6 +189,8 @@ ACCELERATE = (
         (RIGHT, "torchrun --standalone --nnodes $NNODES --nproc_per_node 2 train.py", "launcher-nodes"),
         (RIGHT.replace(" --", " \\\n  --"), RIGHT.replace(" --", " \\\n  # --x 1 \\\n  --"), "cut-command"),
         (RIGHT.replace(" --", " \\\n  --"), RIGHT.replace(" --", " \\ \n  --"), "cut-command"),
+        (f"{RIGHT} \\\n  --lr=1", f"{RIGHT} \\\n  # --x 1 \\\n  --lr=1", "cut-command"),
+        (f"{RIGHT} \\\n  --lr=1 \\\n  --a=$B", f"{RIGHT} \\ \n  --lr=1 \\\n  --a=$B", "cut-command"),
         (ACCELERATE, ACCELERATE.replace("--machine_rank $NODE_RANK", ""), "launcher-nodes"),
         (ACCELERATE, ACCELERATE.replace("--machine_rank $NODE_RANK", "--machine_rank 0"), "launcher-nodes"),
         (ACCELERATE, ACCELERATE.replace("--main_process_ip $MASTER_ADDR", ""), "launcher-nodes"),

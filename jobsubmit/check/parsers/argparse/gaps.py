@@ -10,6 +10,7 @@ from jobsubmit.check.parsers.argparse.search import ADDS, GROUPS, LENIENT, STRIC
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.library_calls import KNOWN_ADDERS
 from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.tree import children, walk
 
 _HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")
 _PARSER_NAMES = ("parser", "argparser", "arg_parser", "_parser")
@@ -92,7 +93,7 @@ def _is_parser(search: Search, node: ast.AST, module: Module, names: frozenset[s
 def _is_something_else(search: Search, node: ast.Name, module: Module) -> bool:
     """Return whether a variable holds objects of another library in its function, whatever it holds elsewhere."""
     loops = (above for above in module.above(node) if isinstance(above, ast.For))
-    if any(isinstance(one, ast.Name) and one.id == node.id for loop in loops for one in ast.walk(loop.target)):
+    if any(isinstance(one, ast.Name) and one.id == node.id for loop in loops for one in walk(loop.target)):
         return True
     function = module.function_of(node)
     inside = module.stores.get((function or module.tree, node.id), ())
@@ -176,5 +177,5 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
     """Yield an argument and what is in it, if it is a plain container."""
     yield node
     if isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.Starred)):
-        for item in ast.iter_child_nodes(node):
+        for item in children(node):
             yield from _parts(item)

@@ -11,6 +11,7 @@ from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import default_of_field, fields_of
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import parameters
 
@@ -84,7 +85,7 @@ def _reaching(
             )
             for branch in branches:
                 yield from _reaching(branch, call, values, module, assigned)
-        elif any(node is call for node in ast.walk(statement)):
+        elif any(node is call for node in walk(statement)):
             yield Pass(call, values, dict(assigned))
 
 
@@ -190,7 +191,7 @@ def _pairs_of_call(values: Values, call: ast.Call, module: Module, depth: int) -
     found = values.program.definition(name)
     if found is None or isinstance(found[1], ast.ClassDef):
         return None
-    returned = [node.value for node in ast.walk(found[1]) if isinstance(node, ast.Return)]
+    returned = [node.value for node in walk(found[1]) if isinstance(node, ast.Return)]
     return _pairs(values, returned[0], found[0], depth + 1) if len(returned) == 1 else None
 
 
@@ -202,7 +203,7 @@ def _pairs_of_name(values: Values, name: ast.Name, module: Module, depth: int) -
         return _pairs_of_parameter(values, name.id, scope, module, depth)
     assigned = values.assigned(name, module)
     parts = [_pairs(values, assigned, module, depth + 1)]
-    for node in ast.walk(scope or module.tree):
+    for node in walk(scope or module.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
             if isinstance(node.func.value, ast.Name) and node.func.value.id == name.id:
                 given = node.args[0] if node.args else ast.Call(ast.Name("dict", ast.Load()), [], node.keywords)

@@ -12,6 +12,7 @@ from jobsubmit.check.parsers.argparse.search import Search
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import Function, Module, returned_values
 from jobsubmit.check.program.namespaces import Namespaces
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import Variable, assigned_to, parameters, variable_of
 
 _LONGEST_WAY = 3  # from the function that parses to one that is given the arguments
@@ -88,13 +89,11 @@ def _getters(search: Search, parsed: set[ast.Call]) -> Iterator[str]:
         if node.value in parsed and isinstance(target, ast.Name)
     }
     for module, declared in search.program.of(ast.Global):
-        setter = module.function_of(declared)
-        sets = [node for node in ast.walk(setter) if isinstance(node, ast.Assign)] if setter is not None else []
         variables = {
-            target.id
-            for node in sets
-            for target in node.targets
-            if isinstance(target, ast.Name) and target.id in declared.names
+            name
+            for name in declared.names
+            for target in module.stores.get((module.scope_of(declared), name), ())
+            if isinstance(node := module.parents.get(target), ast.Assign)
             if node.value in parsed or _is_one_of(node.value, kept)
         }
         for function in module.definitions.values() if variables else ():
@@ -110,7 +109,7 @@ def _returns_settings(function: Function, search: Search, module: Module) -> boo
         stores = module.own_stores.get((function, value.id), ()) if isinstance(value, ast.Name) else ()
         sources += [assigned_to(store, module) for store in stores] or [value]
     parsing = {call for _, call, _ in search.parses}
-    return bool(sources) and all(isinstance(one, ast.Call) and parsing.isdisjoint(ast.walk(one)) for one in sources)
+    return bool(sources) and all(isinstance(one, ast.Call) and parsing.isdisjoint(walk(one)) for one in sources)
 
 
 def _is_one_of(node: ast.AST | None, names: Collection[str]) -> bool:

@@ -70,17 +70,11 @@ def _option(search: Search, call: ast.Call, module: Module, one: Pass | None = N
                 settings["nargs"], is_sure = "?", False
     if "action" in settings:
         is_sure = translate_action(settings) and is_sure
-    if _is_lifted(module):
+    if module in search.lifting:
         settings.pop("required", None)
     if "default" not in {k.arg for k in keywords}:
         default = {"store_true": False, "store_false": True}.get(settings.get("action", ""))
     return Option(names, module.where(call), settings, kind, default, is_sure)
-
-
-def _is_lifted(module: Module) -> bool:
-    """Return whether the module changes what is required of options that it has declared."""
-    stored = (node for node in module.of(ast.Attribute) if isinstance(node.ctx, ast.Store))
-    return any(node.attr == "required" for node in stored)
 
 
 def known_kind(name: str) -> str:

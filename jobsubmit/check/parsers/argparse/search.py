@@ -57,6 +57,12 @@ class Search:
         return any(self.makes_parser(self.program.name_of(base, found[0]), depth + 1) for base in found[1].bases)
 
     @cached_property
+    def lifting(self) -> frozenset[Module]:
+        """Return the modules that change what is required of options that they have declared."""
+        stores = self.program.attribute_stores.get("required", ())
+        return frozenset(module for module, _ in stores)
+
+    @cached_property
     def defaults(self) -> dict[str, Any]:
         """Return the defaults that are set apart from the options: `parser.set_defaults(fast=True)`."""
         return {
