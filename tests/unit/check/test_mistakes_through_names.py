@@ -152,9 +152,10 @@ class Careful(Plain):
     def restore(self):
         state = torch.load("last.pt")
         self.model.load_state_dict(state["model"])
+        self.save()
     def save(self):
         if dist.get_rank() == 0:
-            torch.save({{"model": self.model.state_dict(), "best": np.zeros(4)}}, "last.pt")
+            torch.save({{"model": self.model.state_dict(), "numpy": np.random.get_state()}}, "last.pt")
 KINDS = {{"plain": Plain}}
 if sys.version_info > (3, 20):
     KINDS["careful"] = Careful
