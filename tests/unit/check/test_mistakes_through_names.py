@@ -143,13 +143,15 @@ def test_steps_that_a_configuration_has_accelerate_accumulate(tmp_path: Path) ->
 CHOSEN = (
     IMPORTED
     + """
+from some_library import is_old
 class Plain:
     def __init__(self):
         self.model = nn.Linear(4, 1)
     def save(self):
         torch.save(self.model.state_dict(), "a.pt")
 class Careful(Plain):
-    def restore(self):
+    def __init__(self):
+        super().__init__()
         state = torch.load("last.pt")
         self.model.load_state_dict(state["model"])
         self.save()
@@ -157,12 +159,10 @@ class Careful(Plain):
         if dist.get_rank() == 0:
             torch.save({{"model": self.model.state_dict(), "numpy": np.random.get_state()}}, "last.pt")
 KINDS = {{"plain": Plain}}
-if sys.version_info > (3, 20):
+if is_old():
     KINDS["careful"] = Careful
 def start(name):
     kind = KINDS[name]()
-    if hasattr(kind, "restore"):
-        kind.restore()
     kind.save()
 dist.init_process_group("gloo")
 start({name})
@@ -172,5 +172,5 @@ start({name})
 
 def test_a_checkpoint_of_a_class_that_the_job_makes_no_object_of(tmp_path: Path) -> None:
     assert "pickled-object" not in found(tmp_path, CHOSEN.format(name='"plain"'), **EIGHT)
-    with_both = CHOSEN.format(name='"careful"').replace("if sys.version_info > (3, 20):", "if True:")
+    with_both = CHOSEN.format(name='"careful"').replace("is_old()", "True")
     assert "pickled-object" in found(tmp_path, with_both, **EIGHT)
