@@ -31,7 +31,7 @@ def check_some_ranks(code: Code) -> Iterator[Finding]:
 
 def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
     for module, node in finder.code.program.of(ast.If, ast.IfExp):
-        if zero_side(node.test, finder.code, module) is not None:
+        if not finder.code.reached.of(node, module) or zero_side(node.test, finder.code, module) is not None:
             continue
         for body, others, found in _one_sided(finder, node, module):
             scope = module.scope_of(node)
@@ -85,12 +85,12 @@ def _new_groups(finder: CollectiveFinder, body: Iterable[ast.AST], module: Modul
 def _differs(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool:
     """Return whether a condition surely holds on some ranks and not on others."""
     value = code.values.of(node.test, module)
-    return isinstance(value, Several) and len(set(map(bool, value.values))) > 1 and bool(code.reached.of(node, module))
+    return isinstance(value, Several) and len(set(map(bool, value.values))) > 1
 
 
 def _compares_rank(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool:
     """Return whether a condition compares the rank or what is computed from it: `rank in members`, `i == rank // 2`."""
-    if not isinstance(node.test, ast.Compare) or not code.reached.of(node, module):
+    if not isinstance(node.test, ast.Compare):
         return False
     sides = (node.test.left, *node.test.comparators)
     if isinstance(node.test.ops[0], (ast.Is, ast.IsNot)):

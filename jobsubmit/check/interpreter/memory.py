@@ -260,7 +260,10 @@ def _joined_content(one: Any, other: Any, otherwise: Any, *, is_kept: bool) -> t
     """
     if isinstance(one, dict) and isinstance(other, dict):
         found = {
-            key: joined(value, other.get(key, value if is_kept else UNKNOWN), otherwise) for key, value in one.items()
+            key: value
+            if (second := other.get(key, value if is_kept else UNKNOWN)) is value
+            else joined(value, second, otherwise)
+            for key, value in one.items()
         }
         found.update((key, value if is_kept else UNKNOWN) for key, value in other.items() if key not in one)
         return found, one.keys() != other.keys()
@@ -298,10 +301,11 @@ def _are_alike(one: Any, other: Any, depth: int = 0) -> bool:
         is_same = one.is_open == other.is_open and _are_alike(one.content, other.content, depth + 1)
         return is_same and (isinstance(one, Container) or _are_same_kind(one, other, depth))
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_are_alike(one[key], other[key], depth + 1) for key in one)
+        pairs = ((value, other[key]) for key, value in one.items()) if one.keys() == other.keys() else None
+        return pairs is not None and all(left is right or _are_alike(left, right, depth + 1) for left, right in pairs)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(
-            _are_alike(left, right, depth + 1) for left, right in zip(one, other, strict=True)
+            left is right or _are_alike(left, right, depth + 1) for left, right in zip(one, other, strict=True)
         )
     return bool(one == other)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.code import FSDP, SHARDS, Code, is_sharding
+from jobsubmit.check.code import FSDP, Code, is_sharding
 from jobsubmit.check.order import by_scope, leading_to, position
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, own_method, spelled
@@ -26,7 +26,7 @@ def check_sharding(code: Code) -> Iterator[Finding]:
 
 def _optimizer_too_early(code: Code) -> Iterator[Finding]:
     """Yield a warning for an optimizer that gets the parameters of a model before these are sharded."""
-    if not {*SHARDS} & code.names:
+    if not any(is_sharding(name) for _, _, name in code.reached.calls):
         return
     scopes = {module.scope_of(call): module for module, call, _ in code.reached.calls}
     for scope, module in scopes.items():

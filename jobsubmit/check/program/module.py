@@ -17,8 +17,8 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MAIN = "__main__"
 EXITS = ("sys.exit", "exit", "quit", "os._exit")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_NAMESPACES = (*_SCOPES, *_COMPREHENSIONS)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_NAMESPACES = (*_SCOPES, *COMPREHENSIONS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ class Module:
             if isinstance(node.ctx, ast.Load):
                 continue
             scope = next((above for above in self.above(node) if isinstance(above, _NAMESPACES)), self.tree)
-            if not isinstance(scope, _COMPREHENSIONS):
+            if not isinstance(scope, COMPREHENSIONS):
                 home = self.tree if (scope, node.id) in elsewhere else scope
                 found.setdefault((home, node.id), []).append(node)
         return found

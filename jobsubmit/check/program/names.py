@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.check.program.configurator import configurator_of
 from jobsubmit.check.program.entries import with_entries
 from jobsubmit.check.program.functions import enter, returned_expression, value_of_parameter
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.module import COMPREHENSIONS, FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN, operated
 from jobsubmit.check.program.python_configuration import variables_given
 from jobsubmit.check.program.tree import walk
@@ -170,8 +170,7 @@ def _binds(scope: ast.AST, name: str) -> bool:
     """Return whether a lambda or a comprehension has a variable of its own by a name."""
     if isinstance(scope, ast.Lambda):
         return any(arg.arg == name for arg in scope.args.args)
-    return any(
-        isinstance(one, ast.Name) and one.id == name
-        for generator in getattr(scope, "generators", ())
-        for one in walk(generator.target)
-    )
+    if not isinstance(scope, COMPREHENSIONS):
+        return False
+    targets = (one for generator in scope.generators for one in walk(generator.target))
+    return any(isinstance(one, ast.Name) and one.id == name for one in targets)

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from jobsubmit.bundle.model import Bundle
@@ -27,7 +28,7 @@ _TELLS = re.compile(
     rb"|init_rpc|all_reduce|get_rank|world_size|import (?:click|typer|fire|absl|hydra|tyro)|HfArgumentParser"
 )
 _IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)", re.MULTILINE)
-_WORD = re.compile(rb"[A-Za-z_]\w*")
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _LISTS = re.compile(r"listdir|scandir|iterdir|glob\(|iter_modules|walk_packages")
 _LARGEST = 4 << 20
 _CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
@@ -154,7 +155,7 @@ class _Reader:
         module = _module(name, path, tree, self.home if name == MAIN else "")
         imports = self._found_now(module) if b"sys.path" in data else []
         if is_skimmed:
-            module = replace(module, words=frozenset(word.decode() for word in _WORD.findall(data)) | {"pass"})
+            module = replace(module, words=frozenset(_WORD.findall(data.decode(errors="replace"))) | {"pass"})
         self.modules[name] = module
         for node in module.of(ast.Import, ast.ImportFrom):
             imports += imported_names(node, module)
@@ -162,11 +163,14 @@ class _Reader:
             self.by_text[name] = list(_imported_by_text(module, self.roots, self.paths))
             imports += self.by_text[name]
         if _IMPORTS_BY_NAME.search(data):
-            named = _named_in(self.configurations)
-            imports += [one for one in named if find_module(one, self.roots, self.paths)]
+            imports += [one for one in self._of_configurations if find_module(one, self.roots, self.paths)]
         if _IMPORTS_FILES.search(data):
             imports += self._of_arguments(data)
         return imports
+
+    @cached_property
+    def _of_configurations(self) -> list[str]:
+        return list(dict.fromkeys(_named_in(self.configurations)))
 
     def _of_arguments(self, data: bytes) -> list[str]:
         """Return the modules of the files that the arguments name: from their own folders, if these are searched."""
