@@ -5,10 +5,12 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 from pathlib import PurePosixPath
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.memory import Container, boxed, plain
-from jobsubmit.check.program.configuration import OpenFile, read_configuration
+from jobsubmit.check.program.configuration import OpenFile, parse_text, read_configuration, read_text
+from jobsubmit.check.program.hyperpyyaml import parse_hyperpyyaml
 from jobsubmit.check.program.operations import UNKNOWN
 
 if TYPE_CHECKING:
@@ -20,6 +22,17 @@ def read_file(run: Calls, file: Any, form: str) -> Any:
     if not isinstance(file, (OpenFile, str, PurePosixPath)):
         return UNKNOWN
     return boxed(read_configuration(run.program, file, form))
+
+
+def read_hyperpyyaml(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    """Return what `load_hyperpyyaml(stream, overrides)` reads."""
+    stream, *others = args
+    overrides = plain(others[0] if others else keywords.get("overrides"))
+    overrides = parse_text(overrides) if isinstance(overrides, str) else overrides
+    text = read_text(run.program, stream.path) if isinstance(stream, OpenFile) else stream
+    if not isinstance(text, str) or not text or not isinstance(overrides, (dict, NoneType)):
+        return UNKNOWN
+    return boxed(parse_hyperpyyaml(text, overrides))
 
 
 def list_folder(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from jobsubmit.check.interpreter.asked import (
     type_of,
 )
 from jobsubmit.check.interpreter.fields import FIELDS
-from jobsubmit.check.interpreter.files import find_files, list_folder, read_file
+from jobsubmit.check.interpreter.files import find_files, list_folder, read_file, read_hyperpyyaml
 from jobsubmit.check.interpreter.mappings import MAPPINGS, mapping_of
 from jobsubmit.check.interpreter.memory import (
     MOMENT,
@@ -300,6 +300,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     **dict.fromkeys(("copy.copy", "copy.deepcopy"), _copy),
     **dict.fromkeys(("os.path.exists", "os.path.isfile", "os.path.isdir"), _exists),
     "json.loads": _loads,
+    **dict.fromkeys(("hyperpyyaml.load_hyperpyyaml", "hyperpyyaml.core.load_hyperpyyaml"), read_hyperpyyaml),
     **dict.fromkeys(("ruamel.yaml.YAML.load", "ruamel_yaml.YAML.load"), lambda run, args, keywords: _load(run, args)),
     "ast.literal_eval": _literal,
     "numpy.random.choice": _chosen,

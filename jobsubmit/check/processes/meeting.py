@@ -67,24 +67,23 @@ def _is_decided(code: Code, event: Event, one: Followed, other: Followed) -> boo
     if any(module_of(code, one, event).function_of(one) in other.skipped for one in event.path):
         return False
     later = event.path[event.path.index(call) + 1 :]
-    if any(one.values.get(test) is UNKNOWN for each in later for test in _tests(each, module_of(code, each, event))):
+    tests = (test for each in later for test in _tests(each, module_of(code, each, event)) if not is_periodic(test))
+    if any(one.values.get(test) is UNKNOWN for test in tests):
         return False  # it may not be made at all
-    tests = _tests(call, module)
-    parts = [part for test in tests for part in walk(test) if isinstance(part, ast.expr)]
+    around = _tests(call, module)
+    parts = [part for test in around for part in walk(test) if isinstance(part, ast.expr)]
     known = [(one.values.get(part, UNKNOWN), other.values.get(part, UNKNOWN)) for part in parts]
     is_less_known = any(own is UNKNOWN and second is not UNKNOWN for own, second in known)
     return not is_less_known or any(UNKNOWN not in (own, second) and own != second for own, second in known)
 
 
-def _tests(node: ast.AST, module: Module) -> list[ast.expr]:
-    """Return the conditions around a node in its function, but those that hold now and then."""
-    found: list[ast.expr] = []
+def _tests(node: ast.AST, module: Module) -> Iterator[ast.expr]:
+    """Yield the conditions around a node in its function."""
     for above in module.above(node):
         if isinstance(above, FUNCTIONS):
-            break
-        if isinstance(above, (ast.If, ast.IfExp, ast.While)) and not is_periodic(above.test):
-            found.append(above.test)
-    return found
+            return
+        if isinstance(above, (ast.If, ast.IfExp, ast.While)):
+            yield above.test
 
 
 def _first_apart(event: Event, other: Followed) -> ast.Call:

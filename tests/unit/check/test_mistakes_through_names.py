@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from checked import IMPORTED, SLURM, found, with_files
 
+from jobsubmit.check.program.hyperpyyaml import parse_hyperpyyaml
+from jobsubmit.check.program.operations import UNKNOWN
+
 EIGHT: dict[str, Any] = {"resources": {"nodes": 2, "nproc_per_node": 4}, "backend": {**SLURM, "gpus_per_node": 4}}
 
 BY_FILE = (
@@ -174,3 +177,78 @@ def test_a_checkpoint_of_a_class_that_the_job_makes_no_object_of(tmp_path: Path)
     assert "pickled-object" not in found(tmp_path, CHOSEN.format(name='"plain"'), **EIGHT)
     with_both = CHOSEN.format(name='"careful"').replace("is_old()", "True")
     assert "pickled-object" in found(tmp_path, with_both, **EIGHT)
+
+
+OF_SPEECH = (
+    IMPORTED
+    + """
+from hyperpyyaml import load_hyperpyyaml
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", default="conf/train.yaml")
+args = parser.parse_args()
+with open(args.config) as stream:
+    settings = load_hyperpyyaml(stream, overrides={{"epochs": 1}})
+run = settings["run"]
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+model = DDP(settings["model"].cuda(), device_ids=[local_rank])
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(settings["epochs"]):
+    for index, batch in enumerate(load_batches()):
+        if run["engine"] == "ddp" and {test}:
+            with model.no_sync():
+                model(batch.cuda()).mean().backward()
+        else:
+            model(batch.cuda()).mean().backward()
+        if (index + 1) % run["accumulated"] == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        if dist.get_rank() == 0:
+            log(run, index)
+        if run["saves_every"] > 0 and (index + 1) % run["saves_every"] == 0:
+            dist.barrier()
+dist.destroy_process_group()
+"""
+)
+SETTINGS = """
+epochs: 100
+every: -1
+accumulated: 2
+model: !new:nets.Model
+    size: 4
+run:
+    engine: ddp
+    accumulated: !ref <accumulated>
+    saves_every: !ref <every>
+"""
+
+
+def test_settings_that_refer_to_others(tmp_path: Path) -> None:
+    with_files(tmp_path, {"conf/train.yaml": SETTINGS})
+    first = 'index % run["accumulated"] != 0'
+    assert found(tmp_path, OF_SPEECH.format(test=first), **EIGHT) == {"never-synchronized"}
+    last = '(index + 1) % run["accumulated"] != 0'
+    assert not found(tmp_path, OF_SPEECH.format(test=last), **EIGHT)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("!ref <a>", 3),
+        ("!ref <a> * 2 - 1", 5),
+        ("!ref <b>/<a>", "x/3"),
+        ("!ref <c[d]>", 4),
+        ("!ref <chained>", 3),
+        ("!copy <c>", {"d": 4}),
+        ("!new:torch.nn.Linear {in_features: 1}", UNKNOWN),
+        ("!ref <made>", UNKNOWN),
+        ("!ref <made> + 1", UNKNOWN),
+        ("!ref <value>", UNKNOWN),
+        ("!tuple [1, 2]", [1, 2]),
+        ("!PLACEHOLDER", UNKNOWN),
+    ],
+)
+def test_a_value_of_hyperpyyaml(text: str, value: object) -> None:
+    tree = f"a: 2\nb: x\nc: {{d: 4}}\nchained: !ref <a>\nmade: !apply:os.getcwd\nvalue: {text}\n"
+    assert parse_hyperpyyaml(tree, {"a": 3})["value"] == value
