@@ -301,7 +301,8 @@ class ImportSearch:
         """Return where a module is on the disk, or nothing; it need not be uploaded."""
         bases = [root + name.replace(".", "/") for root in self.program.roots]
         paths = [path for base in bases for path in (f"{base}.py", f"{base}/__init__.py")]
-        return next((path for path in paths if (self.bundle.root / path).is_file()), "")
+        places = ((path, self.bundle.root / path) for path in paths)
+        return next((path for path, place in places if place.is_file() or place.is_symlink()), "")
 
     def _left_out_of_path(self, name: str) -> LeftOut | None:
         """Return the folder that is left out and has a module, where the code adds one of its name to sys.path."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 import sys
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from jobsubmit.check.program.configuration import parse_text
@@ -31,7 +32,10 @@ _ONE_NUMBER = re.compile(r"(--(?:node|machine)[_-]rank)[= ]\d+(?=\s|$)")
 _STARTS_ALL = ("srun", "mpirun", "mpiexec", "deepspeed", "horovodrun", "colossalai")
 _SCRIPT = re.compile(r"[\w./-]+\.sh\b")
 _OF_NODE = re.compile(r"NODE_RANK|NODE_INDEX|TASK_INDEX|NODEID")
+_OF_NODE_IN_SLURM = re.compile(rf"{_OF_NODE.pattern}|SLURM_PROCID")  # one task runs on each node
 _NAMES_HOSTS = frozenset(["H", "host", "hostfile", "machinefile", "f", "hosts", "default_hostfile"])
+_ON_OWN_NODE = re.compile(r" (?:-N|--nodes|-n|--ntasks)[= ]?1 | (?:-w|--nodelist|--jobid)\b")  # options of srun
+_STARTED_BY_SRUN = re.compile(r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|bash|sh|env)")
 _ADDRESSES = ("master_addr", "rdzv_endpoint", "main_process_ip")
 _SETS_OPTIONS = "PET_"  # variables that torchrun takes its options from
 
@@ -92,7 +96,8 @@ def _nodes_not_numbered(
     first_words, last_words = " ".join(started.words), " ".join(last.words)
     is_counted = _COUNTS_NODES.search(last_words) and not _NUMBERS_NODE.search(last_words)
     is_counted = is_counted and first_words == last_words
-    if started.launch.launcher == "python" and is_counted and not _uses_lightning(started.launch, read):
+    is_known = _uses_lightning(started.launch, read) or _reads_number(job, started.launch, read)
+    if started.launch.launcher == "python" and is_counted and not is_known:
         said = f"says how many nodes there are, but not which one this is: all {job.nodes} nodes would be the first"
         yield Finding("warning", "launcher-nodes", started.where, said, "pass $NODE_RANK as well, with `bash -c`")
     fixed = _ONE_NUMBER.search(last_words)
@@ -100,6 +105,12 @@ def _nodes_not_numbered(
     if fixed and fixed[0] in first_words and not is_counted_by_launcher:
         said = f"{fixed[0]} is the same on all {job.nodes} nodes: their processes would have the same ranks"
         yield Finding("error", "launcher-nodes", started.where, said, f"pass {fixed[1]}=$NODE_RANK, with `bash -c`")
+
+
+def _reads_number(job: LaunchPlan, launch: Launch, read: Callable[[str], str]) -> bool:
+    """Return whether a program reads the number of its node from the environment itself."""
+    names = _OF_NODE_IN_SLURM if job.backend.kind == "slurm" else _OF_NODE
+    return names.search(read(file_of(launch, read))) is not None
 
 
 def _other_numbers(job: LaunchPlan, started: Started, last: Started, read: Callable[[str], str]) -> Iterator[Finding]:
@@ -138,14 +149,20 @@ def _started_by_each(job: LaunchPlan, started: Started, read: Callable[[str], st
     launch, name = started.launch, started.words[0].rpartition("/")[2]
     given = (*launch.of_scheduler, *launch.options, *(word.lstrip("-").partition("=")[0] for word in started.words))
     has_hosts = not _NAMES_HOSTS.isdisjoint(given) or (launch.launcher == "mpirun" and launch.nodes != 1)
-    is_fine = launch.options.get("no_ssh") or (name == "srun" and launch.launcher != "srun")
+    is_fine = launch.options.get("no_ssh") or (name == "srun" and _is_on_own_node(started.words))
     if is_fine or name not in _STARTS_ALL or _numbers_nodes(job, started, read):
         return ""
-    if name == "srun" and launch.nodes != job.nodes:
+    if name == "srun" and launch.launcher == "srun" and launch.nodes != job.nodes:
         return f"each of the {job.nodes} nodes executes srun: the tasks of each would have the same ranks"
     if has_hosts or name == "srun":
         return f"each of the {job.nodes} nodes executes the command: {name} would start all processes {job.nodes} times"
     return f"{name} is given no hosts: each of the {job.nodes} nodes would train by itself"
+
+
+def _is_on_own_node(words: Sequence[str]) -> bool:
+    """Return whether srun starts a launcher on one node: that of the command, or one that it names."""
+    own = itertools.takewhile(lambda word: not _STARTED_BY_SRUN.fullmatch(word), words)
+    return _ON_OWN_NODE.search(" ".join((*own, ""))) is not None
 
 
 def _numbers_nodes(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> bool:

@@ -13,7 +13,7 @@ from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.tree import walk
-from jobsubmit.check.program.variables import assigned_to, is_load, parameters, values_of_field
+from jobsubmit.check.program.variables import assigned_to, is_executed, is_load, parameters, values_of_field
 from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
@@ -109,7 +109,7 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
     """Yield an error where the rank of a process is only its number on its node."""
     for module, call in code.calls(INIT):
         rank = argument(call, "rank", _RANK)
-        source: ast.AST | None = rank if rank is None else _last_value(rank, call, module)
+        source: ast.AST | None = rank if rank is None else _last_value(code, rank, call, module)
         at = module
         if isinstance(source, ast.Attribute) and (kept := _kept_sum(code, source)) is not None:
             at, source = kept
@@ -255,18 +255,24 @@ def _kept_sum(code: Code, field: ast.Attribute) -> tuple[Module, ast.BinOp] | No
     return sums[0] if len(sums) == len(values) == 1 else None
 
 
-def _last_value(node: ast.expr, call: ast.Call, module: Module) -> ast.expr:
-    """Return what a variable or an attribute was set to last before a call, in the same function; else itself."""
+def _last_value(code: Code, node: ast.expr, call: ast.Call, module: Module) -> ast.expr:
+    """Return what a variable or an attribute was set to last before a call, in the same function; else itself.
+
+    Of several values, the last one counts if it is surely set.
+    """
     scope = module.function_of(call)
     if scope is None or not isinstance(node, (ast.Name, ast.Attribute)):
         return node
     spelled = ast.unparse(node)
-    values = [
-        one.value
+    places = [
+        one
         for one in walk(scope)
         if isinstance(one, ast.Assign) and one.lineno < call.lineno and ast.unparse(one.targets[0]) == spelled
     ]
-    return values[-1] if values else node
+    runs = [is_executed(one, scope, module, code.values.truth) for one in places]
+    made = [(one.value, run) for one, run in zip(places, runs, strict=True) if run is not False]
+    is_clear = len(made) == 1 or (bool(made) and made[-1][1])
+    return made[-1][0] if is_clear else node
 
 
 def _is_number_of_process(code: Code, name: ast.Name, module: Module, depth: int = 0) -> bool:

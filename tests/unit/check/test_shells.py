@@ -169,6 +169,7 @@ def test_a_script_that_does_not_end_is_followed_for_a_while(text: str) -> None:
     assert started(f"{text}\n").launch.launcher == ""
 
 
+BY_RDZV = "torchrun --nnodes $NNODES --rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:1 --nproc-per-node 2 train.py"
 RIGHT = "torchrun --nnodes $NNODES --node_rank $NODE_RANK --master_addr $MASTER_ADDR --nproc_per_node 2 train.py"
 ACCELERATE = (
     "accelerate launch --num_machines $NNODES --machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR "
@@ -209,6 +210,8 @@ ACCELERATE = (
         ),
         (f"cd /data || exit 1\n{RIGHT}", f"[ $NNODES -eq 1 ] || exit 2\n{RIGHT}", "script-ends"),
         ("deepspeed --hostfile h --no_ssh --node_rank $NODE_RANK train.py", "deepspeed train.py", "launcher-nodes"),
+        (f"srun -N1 {BY_RDZV}", f"srun {BY_RDZV}", "launcher-nodes"),
+        (f"srun --overlap --nodes 1 {BY_RDZV}", f"srun --overlap --nodes 2 {BY_RDZV} --nodes 1", "launcher-nodes"),
         (
             "[ $NODE_RANK = 0 ] || exit 0\nmpirun -H a:2,b:2 -np 4 python train.py",
             "mpirun -H a:2,b:2 -np 4 python train.py",
@@ -274,3 +277,27 @@ def test_a_command_that_cannot_be_followed_stops_nothing(tmp_path: Path, monkeyp
     (tmp_path / "train.py").write_text("print(1)\n")
     (one, *_) = findings(tmp_path, command="python train.py", **GPUS)
     assert (one.level, "ZeroDivisionError" in one.text) == ("unknown", True)
+
+
+BY_TASK = """
+import argparse, os, torch, torch.distributed as dist, torch.multiprocessing as mp
+def run(local_rank, world_size):
+    if {is_task}:
+        rank = int(os.environ["{number}"]) * torch.cuda.device_count() + local_rank
+    else:
+        rank = local_rank
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    torch.cuda.set_device(local_rank)
+parser = argparse.ArgumentParser()
+parser.add_argument("--world-size", type=int)
+if __name__ == "__main__":
+    mp.spawn(run, args=(parser.parse_args().world_size,), nprocs=torch.cuda.device_count())
+"""
+
+
+@pytest.mark.parametrize("number", ["NODE_RANK", "SLURM_PROCID", "NODE"])
+def test_a_program_that_reads_the_number_of_its_node(number: str, tmp_path: Path) -> None:
+    with_files(tmp_path, {"run.sh": "export WORLD_SIZE=$((NNODES * 2))\npython train.py --world-size $WORLD_SIZE\n"})
+    text = BY_TASK.format(is_task=f'"{number}" in os.environ', number=number)
+    shown = found(tmp_path, text, command="bash run.sh", **GPUS)
+    assert bool(shown & {"launcher-nodes", "same-ranks"}) is (number == "NODE")
