@@ -13,7 +13,7 @@ from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
 from jobsubmit.check.interpreter.process import OF_TORCH_DISTRIBUTED
 from jobsubmit.check.origins import set_to
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, own_method
+from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, own_method, spelled
 from jobsubmit.check.program.tree import children, walk
 from jobsubmit.check.program.variables import assigned_to, parameters
 
@@ -57,6 +57,7 @@ _SEVERAL = re.compile(r"[\w.]*(?:gpu|proc|rank|node|world|device|replica)\w*(?:\
 _OF_MODELS = ("train", "eval")  # methods of models that only change how these compute
 _TRAINS = re.compile(r"train|solver|runner|engine|agent|learner|experiment|exp$")
 _DEEPEST = 6
+_FIGURES = re.compile(r"(?:\w*_)?(?:axe?s?|fig|figure|plt)\d*\.")  # of matplotlib, as all call them
 _INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_available", "multi_gpu")
 
 
@@ -190,6 +191,8 @@ class CollectiveFinder:
             methods = self.code.program.methods.get(call.func.attr, ())
             found = (module, own) if own is not None else None
             found = (methods[0][0], methods[0][2]) if found is None and len(methods) == 1 else found
+        elif found is None and _FIGURES.match(spelled(call.func)):
+            return None
         elif found is None and isinstance(call.func, ast.Name):
             found = _inner_function(call.func, module)
         elif found is None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
@@ -249,21 +252,29 @@ def finder_of(code: Code) -> CollectiveFinder:
 def has_counterpart(
     finder: CollectiveFinder, scope: ast.AST, module: Module, own: Sequence[ast.AST], found: Collective
 ) -> bool:
-    """Return whether the other ranks come to the same collective in a branch of their own in the same function."""
+    """Return whether the other ranks come to the same collective in a branch of their own in the same function.
+
+    Of a function inside another one, the branch may be in that one, which calls it.
+    """
     inside = set(own)
     above = module.parents.get(own[0]) if own else None
     is_local = _names_local_rank(above.test) if isinstance(above, ast.If) else None
-    for node in walk(scope):
+    for node in walk(module.function_of(scope) or scope):
         if not isinstance(node, ast.If) or node.body is own or inside & set(module.above(node)):
             continue
+        if zero_side(node.test, finder.code, module) and _comes_to(finder, node.orelse, module, found):
+            return True
         if isinstance(above, ast.If) and ast.unparse(node.test) == ast.unparse(above.test):
             continue  # the same ranks come to it
         if is_local is not None and finder.code.facts.nodes > 1 and _names_local_rank(node.test) is not is_local:
             continue  # on the other nodes, there is one rank that no branch is for
-        if _is_for_others(finder.code, node.test, module):
-            if any(_kind(one.name) == _kind(found.name) for one in finder.collectives(node.body, module)):
-                return True
+        if _is_for_others(finder.code, node.test, module) and _comes_to(finder, node.body, module, found):
+            return True
     return False
+
+
+def _comes_to(finder: CollectiveFinder, body: Sequence[ast.stmt], module: Module, found: Collective) -> bool:
+    return any(_kind(one.name) == _kind(found.name) for one in finder.collectives(body, module))
 
 
 def _names_local_rank(test: ast.expr) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from checked import each_mistake, found
+from checked import IMPORTED, each_mistake, found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": "8"}
 EIGHT: dict[str, Any] = {"resources": {"nodes": 2, "nproc_per_node": 8}, "backend": SLURM}
@@ -426,3 +426,47 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
 def test_each_mistake(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
     assert check in found(tmp_path, wrong, **fields)
     assert check not in found(tmp_path, right, **fields)
+
+
+BY_SIGNAL = (
+    IMPORTED
+    + """
+def step(model, optimizer, loader, rank, signal):
+    def closure():
+        if rank == 0:
+            dist.broadcast(signal.fill_(1), src=0)
+        return model(loader).mean()
+    if rank == 0:
+        optimizer.step(closure)
+        dist.broadcast(signal.fill_(0), src=0)
+    else:
+        while True:
+            {waits}
+            if signal.item() == 0:
+                break
+            closure()
+class Plotter:
+    def plot(self, rank):
+        dist.barrier()
+        if rank == 0:
+            figure, ax = make_figure()
+            show(ax, ax, [1, 2])
+def show(ax, main_ax, values):
+    ax.scatter(values, values)
+    main_ax.plot(values)
+def main():
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    model = nn.Linear(4, 1).cuda()
+    optimizer = torch.optim.LBFGS(model.parameters())
+    step(model, optimizer, load(), dist.get_rank(), torch.zeros(1).cuda())
+    Plotter().plot(dist.get_rank())
+main()
+"""
+)
+
+
+def test_ranks_that_wait_for_a_signal_meet_it(tmp_path: Path) -> None:
+    text = BY_SIGNAL.format(waits="dist.broadcast(signal, src=0)")
+    assert "rank-0-collective" not in found(tmp_path, text)
+    assert "rank-0-collective" in found(tmp_path, BY_SIGNAL.format(waits="time.sleep(1)"))
