@@ -149,10 +149,11 @@ def _started_by_each(job: LaunchPlan, started: Started, read: Callable[[str], st
     launch, name = started.launch, started.words[0].rpartition("/")[2]
     given = (*launch.of_scheduler, *launch.options, *(word.lstrip("-").partition("=")[0] for word in started.words))
     has_hosts = not _NAMES_HOSTS.isdisjoint(given) or (launch.launcher == "mpirun" and launch.nodes != 1)
-    is_fine = launch.options.get("no_ssh") or (name == "srun" and _is_on_own_node(started.words))
+    starts_launcher = name == "srun" and launch.launcher != "srun"
+    is_fine = launch.options.get("no_ssh") or (starts_launcher and _is_on_own_node(started.words))
     if is_fine or name not in _STARTS_ALL or _numbers_nodes(job, started, read):
         return ""
-    if name == "srun" and launch.launcher == "srun" and launch.nodes != job.nodes:
+    if name == "srun" and not starts_launcher and launch.nodes != job.nodes:
         return f"each of the {job.nodes} nodes executes srun: the tasks of each would have the same ranks"
     if has_hosts or name == "srun":
         return f"each of the {job.nodes} nodes executes the command: {name} would start all processes {job.nodes} times"
