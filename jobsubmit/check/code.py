@@ -55,6 +55,7 @@ _OF_LAYERS: Mapping[str, frozenset[str]] = {
     "accelerate": frozenset(["Accelerator", "AcceleratorState", "PartialState", "dispatch_model", "notebook_launcher"]),
     "detectron2": frozenset(["DefaultTrainer", "create_ddp_model", "launch"]),
     "fairscale": frozenset(["FullyShardedDataParallel", "OSS", "ShardedDataParallel"]),
+    "ignite": frozenset(["Parallel", "auto_model", "auto_dataloader", "auto_optim", "idist"]),
     **dict.fromkeys(
         ("lightning", "pytorch_lightning", "lightning_fabric"),
         frozenset(["Trainer", "Fabric", "LightningLite", "LightningCLI"]),
@@ -196,9 +197,9 @@ class Code:
 
     @cached_property
     def _starts_itself(self) -> bool:
-        """Return whether the program makes a process group and wraps or shards its models."""
-        called = [name for _, _, name in self.reached.calls]
-        return INIT in called and (self.wraps_models or any(map(is_sharding, called)))
+        """Return whether the program makes a process group and wraps or shards its models, in this job or another."""
+        called = {name for _, _, name in self.program.calls}
+        return INIT in called and (self.wraps_models or any(is_ddp(name) or is_sharding(name) for name in called))
 
     @cached_property
     def _uses_framework(self) -> bool:

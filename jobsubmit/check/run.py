@@ -50,6 +50,7 @@ from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.packages import FindMissing, check_packages
+from jobsubmit.check.parsers.argparse.words_of_files import with_words_of_files
 from jobsubmit.check.processes.compare import OF_PROCESSES
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, several
@@ -167,7 +168,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     if job.command is not None:
         words = tuple(word for word in words if not word.field)
         words += tuple(Word(text, fields.get(text, "command")) for text in own)
-    words += _declared_words(job, read(plan.boot_file))
+    words = with_words_of_files(program, words) + _declared_words(job, read(plan.boot_file))
 
     is_unclear = any(map(is_open, own))
 

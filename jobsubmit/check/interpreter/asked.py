@@ -12,6 +12,7 @@ from jobsubmit.check.interpreter.memory import (
     ClassValue,
     Container,
     External,
+    FunctionValue,
     Method,
     ModuleValue,
     Own,
@@ -66,7 +67,7 @@ def _is_of(value: Any, kind: Any) -> Any:
         return isinstance(value, tuple)
     if isinstance(value, Record):
         own = value.kind.libraries if isinstance(value.kind, ClassValue) else {value.kind.name}
-        if kind.name in own or (
+        if any(_are_same_class(one, kind.name) for one in own) or (
             last == "dict" and value.entries is not None and isinstance(value.entries.content, dict)
         ):
             return True
@@ -80,6 +81,12 @@ def _is_of(value: Any, kind: Any) -> Any:
             return isinstance(value.content, dict)
         return UNKNOWN if last in ("Sequence", "Iterable", "ListConfig") else False
     return False if kind.name in ("dict", "list", "set") else UNKNOWN
+
+
+def _are_same_class(one: str, other: str) -> bool:
+    """Return whether two whole names are of one class: packages have many in several of their modules."""
+    ends = [(name.partition(".")[0], name.rpartition(".")[2]) for name in (one, other)]
+    return one == other or (ends[0] == ends[1] and ends[0][1][:1].isupper())
 
 
 def get_attribute(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
@@ -119,6 +126,10 @@ def has_attribute(run: Calls, owner: Any, name: Any) -> Any:
 
 
 def set_attribute(run: Calls, args: list[Any], keywords: dict[str, Any]) -> None:
+    """Set an attribute by its name; one that is not known may be any, but a value that is not known is no object.
+
+    As programs do that load their settings and counters: models and optimizers stay.
+    """
     owner, name, value = args
     if isinstance(name, str):
         run.set_attribute(owner, name, value)
@@ -126,7 +137,9 @@ def set_attribute(run: Calls, args: list[Any], keywords: dict[str, Any]) -> None
         run.memory.touch(owner)
         owner.is_open = True
         if isinstance(owner.content, dict):
-            owner.content.update({key: joined(one, value) for key, one in owner.content.items()})
+            kept = (Record, FunctionValue, ClassValue) if value is UNKNOWN else ()
+            others = ((key, one) for key, one in owner.content.items() if not isinstance(one, kept))
+            owner.content.update({key: joined(one, value) for key, one in others})
 
 
 def fields_of(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from typing import Any
 
 from jobsubmit.check.code import Code, is_count
-from jobsubmit.check.origins import words_of
+from jobsubmit.check.origins import beginning_of, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.configuration import parse_text
+from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.module import Module, is_of_self, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
@@ -24,8 +24,11 @@ _TRAINERS = (
 _DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
 _VALIDATES = re.compile(r"(?:on_)?(?:validation|val)_")
-_COMBINED = re.compile(r"compute\(|metric|all_gather|reduce|sync|Accuracy|auroc|f1", re.IGNORECASE)
-_DEEPEST = 4  # settings inside each other
+_COMBINED = re.compile(
+    r"compute\(|torchmetrics|self\.\w*metric|metric\w*\(|all_gather|reduce|sync|Accuracy|auroc|f1", re.IGNORECASE
+)
+_DEEPEST = 8  # settings inside each other
+_ENDS = ("/", "_", ".", "-")  # of what several figures have in common
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
 
 
@@ -221,9 +224,9 @@ def _judged_by_parts(code: Code) -> Iterator[Finding]:
     for module, call in code.program.calls_of_attribute.get("log", ()):
         method = module.function_of(call)
         is_own = spelled(call.func) == "self.log" and method is not None and _VALIDATES.match(method.name)
-        name = code.values.of(argument(call, "name", 0), module) if is_own else UNKNOWN
+        name = _logged(code, argument(call, "name", 0), watched, module) if is_own else None
         given = argument(call, "value", 1)
-        if name not in watched or given is None or hides_arguments(call):
+        if name is None or given is None or hides_arguments(call):
             continue
         is_synchronized = argument(call, "sync_dist") is not None or _is_combined(code, given, module)
         if not is_synchronized and code.may_be_used(call, module):
@@ -238,6 +241,17 @@ def _judged_by_parts(code: Code) -> Iterator[Finding]:
             return
 
 
+def _logged(code: Code, name: ast.expr | None, watched: Collection[str], module: Module) -> str | None:
+    """Return which of the figures that are watched a name means, also one of which the end is computed: `"val/" + key`.
+
+    None if it means none.
+    """
+    value = code.values.of(name, module)
+    begin = beginning_of(code, name, module) if value is UNKNOWN else ""
+    found = (one for one in sorted(watched) if one == value or (begin.endswith(_ENDS) and one.startswith(begin)))
+    return next(found, None)
+
+
 def _monitored(code: Code) -> frozenset[str]:
     """Return the names of the figures that something watches: `monitor="val_loss"`."""
     given = [(module, node.value) for module, node in code.program.of(ast.keyword) if node.arg == "monitor"]
@@ -250,10 +264,15 @@ def _monitored(code: Code) -> frozenset[str]:
     named = {code.values.of(value, module) for module, value in given}
     composed = code.values.composed
     named |= set(_watched_in(composed.values)) if composed is not None else set()
+    for word in code.facts.argv:  # of LightningCLI: `--config=train.yaml`
+        text = read_text(code.program, word.rpartition("=")[2]) if word.endswith((".yaml", ".yml")) else ""
+        named |= set(_watched_in(parse_text(text))) if text else set()
     return frozenset(name for name in named if isinstance(name, str))
 
 
 def _watched_in(settings: object, depth: int = 0) -> Iterator[str]:
+    if isinstance(settings, list):
+        settings = dict(enumerate(settings))
     if isinstance(settings, dict) and depth < _DEEPEST:
         for key, value in settings.items():
             if key == "monitor" and isinstance(value, str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.calls import finder_of
@@ -49,8 +49,21 @@ def check_meeting(code: Code) -> Iterator[Finding]:
 def _alone(one: Followed, other: Followed) -> list[Event]:
     """Return the collectives of all processes that only the first of two comes to, unless others make up for them."""
     own = [event for path, event in one.events.items() if path not in other.events and _is_of_all(event)]
-    met = {event.last for path, event in other.events.items() if path not in one.events and _is_of_all(event)}
-    return [event for event in own if event.last not in met]
+    met = [event for path, event in other.events.items() if path not in one.events and _is_of_all(event)]
+    names = {event.last for event in met}
+    return [event for event in own if event.last not in names] + [
+        event for name in sorted(names) for event in _left_over(own, met, name)
+    ]
+
+
+def _left_over(own: Sequence[Event], met: Sequence[Event], name: str) -> Sequence[Event]:
+    """Return the calls of a collective that one of two processes makes after the last one of the other.
+
+    None unless each call is surely made, once.
+    """
+    first, second = ([event for event in events if event.last == name] for events in (own, met))
+    is_counted = all(event.is_sure and event.times == 1 for event in (*first, *second))
+    return first[len(second) :] if is_counted else []
 
 
 def _is_of_all(event: Event) -> bool:

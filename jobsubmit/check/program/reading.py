@@ -161,7 +161,7 @@ class _Reader:
             imports += imported_names(node, module)
         if b"import_module" in data:
             self.by_text[name] = list(_imported_by_text(module, self.roots, self.paths))
-            imports += self.by_text[name]
+            imports += [*_written_down(module), *self.by_text[name]]
         if _IMPORTS_BY_NAME.search(data):
             imports += [one for one in self._of_configurations if find_module(one, self.roots, self.paths)]
         if _IMPORTS_FILES.search(data):
@@ -194,6 +194,14 @@ def _tree(data: bytes, path: str, *, is_skimmed: bool) -> ast.Module:
         with suppress(SyntaxError):  # a line of a text may look like an import
             return parse(_only_imports(data), path)
     return parse(data, path)
+
+
+def _written_down(module: Module) -> Iterator[str]:
+    """Yield the modules that calls name in whole: `import_module("app.train")`. They may be found later."""
+    for call in module.of(ast.Call):
+        named = call.args[0] if call.args and spelled(call.func).endswith("import_module") else None
+        if isinstance(named, ast.Constant) and isinstance(named.value, str) and not named.value.startswith("."):
+            yield named.value
 
 
 def _imported_by_text(module: Module, roots: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
