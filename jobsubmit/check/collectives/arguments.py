@@ -11,7 +11,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.collectives.rank_conditions import is_rank
-from jobsubmit.check.origins import origins, seen_through, set_to, words_of
+from jobsubmit.check.origins import last_value, origins, seen_through, set_to, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import fields_of
@@ -150,11 +150,30 @@ def _on_cpu(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[F
         made = _only_value(code, made, module)
     given = argument(call, "tensor", _TENSOR[name]) if needs_gpu and name in _TENSOR and made is None else None
     tensor = given if isinstance(given, ast.Name) else made
-    is_on_cpu = tensor is not None and _is_always_on_cpu(code, tensor, module, frozenset())
-    if argument(call, "group") is None and is_on_cpu:
-        seen = ast.unparse(made or given or call)
-        text = f"{name}() is given a tensor on the CPU ({seen}), and NCCL communicates on GPUs only"
-        yield _finding(code, module, call, "tensor-on-cpu", text, "move it to the GPU: .cuda(), or device=…")
+    if tensor is None or argument(call, "group") is not None:
+        return
+    seen = ast.unparse(made or given or call)
+    if not _is_always_on_cpu(code, tensor, module, frozenset()):
+        outer = _giving_from_cpu(code, call, tensor, module)
+        if outer is None:
+            return
+        module, call, seen = outer[0], outer[1], ast.unparse(outer[1])
+    text = f"{name}() is given a tensor on the CPU ({seen}), and NCCL communicates on GPUs only"
+    yield _finding(code, module, call, "tensor-on-cpu", text, "move it to the GPU: .cuda(), or device=…")
+
+
+def _giving_from_cpu(code: Code, call: ast.Call, tensor: ast.expr, module: Module) -> tuple[Module, ast.Call] | None:
+    """Return a call that gives a tensor on the CPU to the function which hands its parameter to a collective."""
+    function, named = module.function_of(call), tensor
+    while isinstance(named, ast.Name) and (before := last_value(named, module)) is not None:
+        named = before
+    if function is None or not isinstance(named, ast.Name) or named.id not in parameters(function):
+        return None
+    for home, outer in code.program.calls_to(function, module):
+        given = given_for(outer, function, named.id) if code.reached.of(outer, home) else None
+        if given is not None and _is_always_on_cpu(code, given, home, frozenset()):
+            return home, outer
+    return None
 
 
 def _is_always_on_cpu(code: Code, node: ast.expr, module: Module, known: frozenset[str]) -> bool:
@@ -170,6 +189,8 @@ def _is_always_on_cpu(code: Code, node: ast.expr, module: Module, known: frozens
         return _is_on_cpu(code, node, module)
     if node.id in known:
         return True
+    if (last := last_value(node, module)) is not None:
+        return _is_always_on_cpu(code, last, module, known)
     stores = module.own_stores.get((module.scope_of(node), node.id), ())
     values = [assigned_to(store, module) for store in stores if position(store) < position(node)]
     known |= {node.id}

@@ -68,7 +68,8 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
         last = node.body[-1]
         is_left_for_good = isinstance(last, ast.Break) and isinstance(loop, (ast.For, ast.While))
         is_left = is_left_for_good or isinstance(last, (ast.Continue, ast.Break, ast.Return))
-        rest = after(node, module) if is_left else node.body
+        is_replaced = is_of_loss and any(map(_makes_loss, node.body))
+        rest = after(node, module) if is_left else module.scope_of(node).body if is_replaced else node.body
         if synchronizes(finder, loop if is_left_for_good else ast.Module(body=rest, type_ignores=[]), module):
             test = ast.unparse(node.test)
             of = "loss" if is_of_loss else "data"
@@ -81,12 +82,19 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
                 if is_left_for_good
                 else f"a rank whose own {of} fulfils `{test}` skips this step, and the others wait for its gradients: "
                 "the job would hang"
-                if is_left
+                if is_left or is_replaced
                 else f"a rank whose own {of} does not fulfil `{test}` skips this step, and the others wait for its "
                 "gradients: the job would hang",
                 "decide for all ranks: all_reduce the condition, then do the same everywhere",
             )
             return
+
+
+def _makes_loss(statement: ast.stmt) -> bool:
+    """Return whether a loss is replaced by one that no model has part in: `torch.tensor(0.0, requires_grad=True)`."""
+    made = statement.value if isinstance(statement, ast.Assign) else None
+    is_new = isinstance(made, ast.Call) and spelled(made.func) in ("torch.tensor", "torch.zeros", "torch.ones")
+    return is_new and any(keyword.arg == "requires_grad" for keyword in getattr(made, "keywords", ()))
 
 
 def _asks_for_nothing(node: ast.If) -> bool:
@@ -132,7 +140,8 @@ def _judges_loss(finder: CollectiveFinder, test: ast.expr, module: Module) -> bo
         found = _method_of(finder.code, call.func.value, call.func.attr, module)
     if found is None or not isinstance(found[1], FUNCTIONS):
         return False
-    compares = any(isinstance(node, ast.Compare) for node in walk(found[1]))
+    asks = [node for node in walk(found[1]) if isinstance(node, (ast.Compare, ast.Attribute))]
+    compares = any(isinstance(node, ast.Compare) or _OWN_LOSS.search(node.attr) for node in asks)
     return compares and next(finder.collectives(found[1].body, found[0]), None) is None
 
 

@@ -116,7 +116,7 @@ def _is_said_to(code: Code, module: Module, call: ast.Call, name: str) -> bool:
 def _local_rank(code: Code) -> Iterator[Finding]:
     declared = [o for o in code.line.options if {"--local_rank", "--local-rank"} & set(o.names)]
     passed = [word.partition("=")[0] for word in code.facts.argv if word.startswith(("--local-rank=", "--local_rank="))]
-    if not declared or contract.LOCAL_RANK in code.names or code.line.gaps:
+    if not declared or _may_read_environment(code) or code.line.gaps:
         return
     option = declared[0]
     if code.has_framework:
@@ -143,6 +143,13 @@ def _local_rank(code: Code) -> Iterator[Finding]:
             f"{option.names[0]} is not passed in mode {code.facts.mode}, so every process uses its default, {result}",
             hint,
         )
+
+
+def _may_read_environment(code: Code) -> bool:
+    """Return whether anything that may be executed names the variable of the local rank."""
+    texts = ((node, home) for home, node in code.program.of(ast.Constant) if node.value == contract.LOCAL_RANK)
+    is_skimmed = any(contract.LOCAL_RANK in module.words for module in code.program.modules.values())
+    return is_skimmed or any(code.may_be_used(node, home) for node, home in texts)
 
 
 def _left_out_of_group(code: Code, option: Option) -> Iterator[Finding]:

@@ -1,0 +1,247 @@
+"""Mistakes that show in what a helper, a file of arguments or a library's configuration hands on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import IMPORTED, SLURM, findings, found, with_files
+
+EIGHT: dict[str, Any] = {"resources": {"nodes": 2, "nproc_per_node": 4}, "backend": {**SLURM, "gpus_per_node": 4}}
+
+OF_FILE = """
+import argparse
+{converts}
+parser = argparse.ArgumentParser(fromfile_prefix_chars="@")
+{sets}
+parser.add_argument("--data", required=True)
+parser.add_argument("--epochs", type=int, required=True)
+print(parser.parse_args())
+"""
+CONVERTS = "def convert(line):\n    return line.split()"
+
+
+@pytest.mark.parametrize(
+    ("text", "converts", "sets", "is_wrong"),
+    [
+        ("--data\n/data\n--epochs\n3\n", "", "", False),
+        ("--data\n/data\n--epochs\nthree\n", "", "", True),
+        ("--data /data\n--epochs 3\n", CONVERTS, "parser.convert_arg_line_to_args = convert", False),
+        ("--data /data\n", CONVERTS, "parser.convert_arg_line_to_args = convert", True),
+        ("--data /data\n--epochs 3\n", "", "", True),
+    ],
+)
+def test_a_file_of_arguments(text: str, converts: str, sets: str, is_wrong: bool, tmp_path: Path) -> None:
+    with_files(tmp_path, {"train.py": OF_FILE.format(converts=converts, sets=sets), "conf/train.txt": text})
+    shown = findings(tmp_path, args=["@conf/train.txt"])
+    assert any(one.level == "error" for one in shown) is is_wrong
+
+
+ACTOR = {
+    "lib/__init__.py": "",
+    "lib/train/__init__.py": "",
+    "lib/train/paths.py": """
+import os, sys
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../.."))
+""",
+    "lib/train/start.py": """
+import argparse, importlib, os, torch, torch.distributed as dist
+import paths
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=int(os.environ["LOCAL_RANK"]))
+args = parser.parse_args()
+dist.init_process_group("nccl")
+torch.cuda.set_device(args.local_rank)
+run = getattr(importlib.import_module("lib.train.script"), "run")
+run(args)
+""",
+    "lib/train/script.py": """
+import os, torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+from lib.train.actor import Actor
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def forward(self, x):
+        return self.layer(x)
+class Trainer:
+    def __init__(self, actor, optimizer):
+        self.actor, self.optimizer, self.epoch = actor, optimizer, 0
+    def load(self, path):
+        if os.path.exists(path):
+            for key, value in torch.load(path).items():
+                setattr(self, key, value)
+    def train(self):
+        self.load("/shared/last.pt")
+        for batch in make_loader():
+            self.optimizer.zero_grad()
+            self.actor(batch).backward()
+            self.optimizer.step()
+def run(args):
+    net = DDP(Net().cuda(), device_ids=[args.local_rank])
+    Trainer(Actor(net), torch.optim.SGD(net.parameters(), 0.1)).train()
+""",
+}
+INNER = """
+import torch.nn as nn
+class Actor:
+    def __init__(self, net):
+        self.net = net
+    def __call__(self, batch):
+        net = {net}
+        return net(batch.cuda()).mean()
+"""
+
+
+def test_a_trainer_that_a_text_names_and_that_restores_its_fields(tmp_path: Path) -> None:
+    fields = {**EIGHT, "boot_file": "lib/train/start.py"}
+    is_wrapped = "isinstance(self.net, nn.parallel.distributed.DistributedDataParallel)"
+    with_files(tmp_path, {**ACTOR, "lib/train/actor.py": INNER.format(net="self.net")})
+    assert "bypassed" not in {one.check for one in findings(tmp_path, **fields)}
+    inner = f"self.net.module if {is_wrapped} else self.net"
+    with_files(tmp_path, {"lib/train/actor.py": INNER.format(net=inner)})
+    assert "bypassed" in {one.check for one in findings(tmp_path, **fields)}
+
+
+MEETING = (
+    IMPORTED
+    + """
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+args = parser.parse_args()
+dist.init_process_group("nccl")
+torch.cuda.set_device(args.local_rank)
+def load(args):
+    {before}
+        dist.barrier()
+    data = read("/data")
+    {after}
+        dist.barrier()
+    return data
+def evaluate(args):
+    return len(load(args))
+load(args)
+if args.local_rank == 0:
+    evaluate(args)
+"""
+)
+
+
+def test_a_helper_whose_barriers_only_some_ranks_reach_once_more(tmp_path: Path) -> None:
+    fields = {**EIGHT, "mode": "launch", "local_rank": "argument", "torch_version": "1.13"}
+    both = MEETING.format(before="if args.local_rank != 0:", after="if args.local_rank == 0:")
+    assert "rank-0-collective" in found(tmp_path, both, **fields)
+    once = both.replace("def evaluate(args):\n    return len(load(args))", "def evaluate(args):\n    return 1")
+    assert "rank-0-collective" not in found(tmp_path, once, **fields)
+
+
+BY_ARGUMENT = (
+    IMPORTED
+    + """
+from ignite.engine import Engine, Events
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+args = parser.parse_args()
+args.distributed = args.local_rank != -1
+model = nn.Linear(4, 1).cuda()
+if args.distributed:
+    torch.cuda.set_device(args.local_rank)
+    dist.init_process_group("nccl")
+    model = DDP(model, device_ids=[args.local_rank])
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+def update(engine, batch):
+    optimizer.zero_grad()
+    model(batch.cuda()).mean().backward()
+    optimizer.step()
+def init_by_environment():
+    return int(os.environ["LOCAL_RANK"])
+Engine(update).run(load_batches())
+"""
+)
+
+
+@pytest.mark.parametrize("library", ["from ignite.engine import Engine, Events", "from engines import Engine, Events"])
+def test_a_local_rank_that_nobody_passes_to_a_script_with_helpers(library: str, tmp_path: Path) -> None:
+    text = BY_ARGUMENT.replace("from ignite.engine import Engine, Events", library)
+    assert "local-rank" in found(tmp_path, text, **EIGHT)
+    passed = {**EIGHT, "mode": "launch", "local_rank": "argument", "torch_version": "1.13"}
+    assert "local-rank" not in found(tmp_path, text, **passed)
+    asked = text.replace("args.distributed =", "args.local_rank = init_by_environment()\nargs.distributed =")
+    assert "local-rank" not in found(tmp_path, asked, **EIGHT)
+
+
+WATCHED = """
+import numpy as np
+import pytorch_lightning as pl
+from pytorch_lightning.cli import LightningCLI
+class Module(pl.LightningModule):
+    def validation_step(self, batch, index):
+        figures = self.net.evaluate(batch)
+        for name in figures:
+            self.log("val/" + name, figures[name]{sync})
+    def on_validation_epoch_end(self):
+        total_metric = np.sum(self.outputs)
+        self.log("whole", total_metric{sync})
+LightningCLI(Module)
+"""
+CONFIGURATION = """
+trainer:
+  callbacks:
+    - class_path: pytorch_lightning.callbacks.ModelCheckpoint
+      init_args: {{monitor: {monitor}}}
+"""
+
+
+@pytest.mark.parametrize(("monitor", "is_wrong"), [("val/error", True), ("whole", True), ("train/error", False)])
+def test_figures_that_a_configuration_has_lightning_watch(monitor: str, is_wrong: bool, tmp_path: Path) -> None:
+    with_files(tmp_path, {"conf/train.yaml": CONFIGURATION.format(monitor=monitor)})
+    fields = {**EIGHT, "hyperparameters": {"config": "conf/train.yaml"}}
+    assert ("part-as-whole" in found(tmp_path, WATCHED.format(sync=""), **fields)) is is_wrong
+    assert "part-as-whole" not in found(tmp_path, WATCHED.format(sync=", sync_dist=True"), **fields)
+
+
+STEPS = (
+    IMPORTED
+    + """
+def is_bad(loss):
+    def of(x):
+        return torch.isnan(x).any() or torch.isinf(x).any()
+    flag = of(loss)
+    {agrees}
+    return flag.item()
+def reduce_tensor(given):
+    with torch.no_grad():
+        reduced = given
+        dist.reduce(reduced, dst=0)
+    return reduced / dist.get_world_size()
+def main():
+    dist.init_process_group("nccl")
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    model = DDP(nn.Linear(4, 1).cuda(), device_ids=[local_rank])
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    matrix = np.zeros((4, 4))
+    for batch in load_batches():
+        loss = model(batch.cuda()).mean()
+        if is_bad(loss):
+            loss = torch.tensor(0.0, requires_grad=True)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        matrix += count(batch)
+        print(reduce_tensor(loss.detach()).item())
+    matrix = torch.from_numpy(matrix){moves}
+    print(reduce_tensor(matrix))
+    dist.destroy_process_group()
+main()
+"""
+)
+
+
+def test_a_step_whose_loss_one_rank_replaces_and_a_tensor_that_a_helper_reduces(tmp_path: Path) -> None:
+    right = STEPS.format(agrees="dist.all_reduce(flag)", moves=".cuda()")
+    assert not found(tmp_path, right, **EIGHT)
+    assert found(tmp_path, STEPS.format(agrees="pass", moves=".cuda()"), **EIGHT) == {"left-by-one"}
+    assert found(tmp_path, STEPS.format(agrees="dist.all_reduce(flag)", moves=""), **EIGHT) == {"tensor-on-cpu"}
