@@ -262,7 +262,8 @@ def has_counterpart(
     for node in walk(module.function_of(scope) or scope):
         if not isinstance(node, ast.If) or node.body is own or inside & set(module.above(node)):
             continue
-        if zero_side(node.test, finder.code, module) and _comes_to(finder, node.orelse, module, found):
+        waits = [one for one in node.orelse if isinstance(one, ast.While)]  # for signals of rank 0
+        if waits and zero_side(node.test, finder.code, module) and _comes_to(finder, waits, module, found):
             return True
         if isinstance(above, ast.If) and ast.unparse(node.test) == ast.unparse(above.test):
             continue  # the same ranks come to it

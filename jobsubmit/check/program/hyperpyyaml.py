@@ -39,7 +39,7 @@ def parse_hyperpyyaml(text: str, overrides: Mapping[str, Any] | None = None) -> 
     except YAMLError as error:
         raise ValueError(str(error)) from None
     if not isinstance(tree, dict):
-        raise ValueError("no mapping")
+        raise ValueError
     _update(tree, overrides or {})
     return _resolved(tree, tree, 0)
 
@@ -96,5 +96,5 @@ def _computed(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if not isinstance(node, ast.BinOp):
-        raise ValueError("no sum")
+        raise ValueError
     return operated(node.op, _computed(node.left), _computed(node.right))

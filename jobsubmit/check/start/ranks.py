@@ -147,9 +147,13 @@ def _local_rank(code: Code) -> Iterator[Finding]:
 
 def _may_read_environment(code: Code) -> bool:
     """Return whether anything that may be executed names the variable of the local rank."""
-    texts = ((node, home) for home, node in code.program.of(ast.Constant) if node.value == contract.LOCAL_RANK)
+    named = (
+        (node, home)
+        for home, node in code.program.of(ast.Constant, ast.Attribute, ast.Name)
+        if contract.LOCAL_RANK in (getattr(node, "value", ""), getattr(node, "attr", ""), getattr(node, "id", ""))
+    )
     is_skimmed = any(contract.LOCAL_RANK in module.words for module in code.program.modules.values())
-    return is_skimmed or any(code.may_be_used(node, home) for node, home in texts)
+    return is_skimmed or any(code.may_be_used(node, home) for node, home in named)
 
 
 def _left_out_of_group(code: Code, option: Option) -> Iterator[Finding]:
