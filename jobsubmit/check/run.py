@@ -50,7 +50,6 @@ from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.packages import FindMissing, check_packages
-from jobsubmit.check.parsers.argparse.words_of_files import with_words_of_files
 from jobsubmit.check.processes.compare import OF_PROCESSES
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, several
@@ -72,6 +71,7 @@ from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import check_ranks
 from jobsubmit.check.start.shell import check_shell
 from jobsubmit.check.start.world import check_world
+from jobsubmit.check.words_of_files import with_words_of_files
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan import launchers
 from jobsubmit.plan.launch_plan import LaunchPlan
