@@ -13,6 +13,7 @@ from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 
 _LARGEST = 64 << 10
+_MOST_VALUES = 100_000  # more than a file of that size has
 OPENERS = ("open", "io.open", "codecs.open")
 # Function that reads a configuration → the format, empty where the name of the file says it.
 READERS: Mapping[str, str] = {
@@ -93,9 +94,21 @@ def _parse(text: str, form: str) -> Any:
     reader = YAML(typ="safe", pure=True)
     reader.Constructor = LastWins
     try:
-        return reader.load(text)
+        return small(reader.load(text))
     except YAMLError as error:
         raise ValueError(str(error)) from None
+
+
+def small(tree: Any) -> Any:
+    """Return what a text says; raise ValueError where aliases make too many values of it: `[*a, *a]`, over and over."""
+    waiting, count = [tree], 0
+    while waiting:
+        one = waiting.pop()
+        count += 1
+        if count > _MOST_VALUES:
+            raise ValueError
+        waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    return tree
 
 
 def _parse_toml(text: str) -> Any:

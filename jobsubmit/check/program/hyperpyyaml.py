@@ -10,16 +10,23 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from jobsubmit.check.program.configuration import small
 from jobsubmit.check.program.operations import UNKNOWN, operated
 
 _REFERENCE = re.compile(r"<([^<>]*)>")
-_LONGEST_CHAIN = 8  # references to references
 
 
 class _Reference(NamedTuple):
     """A value that is computed from others: `<rate> * <count>`, `<folder>/save`."""
 
     text: str
+
+
+class _Values(NamedTuple):
+    """The values of a file, and of its references those that are known; UNKNOWN while one is computed."""
+
+    tree: dict[str, Any]
+    known: dict[str, Any]
 
 
 def parse_hyperpyyaml(text: str, overrides: Mapping[str, Any] | None = None) -> Any:
@@ -40,8 +47,8 @@ def parse_hyperpyyaml(text: str, overrides: Mapping[str, Any] | None = None) -> 
         raise ValueError(str(error)) from None
     if not isinstance(tree, dict):
         raise ValueError
-    _update(tree, overrides or {})
-    return _resolved(tree, tree, 0)
+    _update(small(tree), overrides or {})
+    return small(_resolved(tree, _Values(tree, {})))
 
 
 def _constructed(constructor: Any, tag: str, node: Any) -> Any:
@@ -59,19 +66,20 @@ def _update(tree: dict[str, Any], overrides: Mapping[str, Any]) -> None:
             tree[key] = value
 
 
-def _resolved(value: Any, tree: dict[str, Any], depth: int) -> Any:
+def _resolved(value: Any, values: _Values) -> Any:
     """Return a value without references; what cannot be computed is UNKNOWN."""
     if isinstance(value, _Reference):
-        return _of_reference(value.text, tree, depth)
+        if value.text not in values.known:
+            values.known[value.text] = UNKNOWN
+            values.known[value.text] = _of_reference(value.text, values)
+        return values.known[value.text]
     if isinstance(value, dict):
-        return {key: _resolved(one, tree, depth) for key, one in value.items()}
-    return [_resolved(one, tree, depth) for one in value] if isinstance(value, list) else value
+        return {key: _resolved(one, values) for key, one in value.items()}
+    return [_resolved(one, values) for one in value] if isinstance(value, list) else value
 
 
-def _of_reference(text: str, tree: dict[str, Any], depth: int) -> Any:
-    if depth > _LONGEST_CHAIN:
-        return UNKNOWN
-    parts = {name: _resolved(_found(name, tree), tree, depth + 1) for name in _REFERENCE.findall(text)}
+def _of_reference(text: str, values: _Values) -> Any:
+    parts = {name: _resolved(_found(name, values.tree), values) for name in _REFERENCE.findall(text)}
     if whole := _REFERENCE.fullmatch(text):
         return parts[whole[1]]
     if not all(isinstance(one, (str, int, float)) for one in parts.values()):

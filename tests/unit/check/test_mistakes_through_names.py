@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +253,17 @@ def test_settings_that_refer_to_others(tmp_path: Path) -> None:
 def test_a_value_of_hyperpyyaml(text: str, value: object) -> None:
     tree = f"a: 2\nb: x\nc: {{d: 4}}\nchained: !ref <a>\nmade: !apply:os.getcwd\nvalue: {text}\n"
     assert parse_hyperpyyaml(tree, {"a": 3})["value"] == value
+
+
+@pytest.mark.parametrize(
+    ("entry", "reader"),
+    [("*{name}", "yaml.safe_load"), ("!ref <{name}>", "hyperpyyaml.load_hyperpyyaml")],
+    ids=["aliases", "references"],
+)
+def test_a_configuration_that_grows_without_end_is_not_read(entry: str, reader: str, tmp_path: Path) -> None:
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    for before, name in pairwise("abcdefghijkl"):
+        lines.append(f"{name}: &{name} [{', '.join([entry.format(name=before)] * 9)}]")
+    with_files(tmp_path, {"conf.yaml": "\n".join([*lines, "steps: 3\n"])})
+    text = f"import hyperpyyaml, yaml\nsettings = {reader}(open('conf.yaml'))\nassert settings['steps'] == 4\n"
+    assert not found(tmp_path, text, **EIGHT)
