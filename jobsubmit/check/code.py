@@ -21,7 +21,7 @@ from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed, compose
 from jobsubmit.check.program.lookups import names_looked_up
-from jobsubmit.check.program.module import Module, class_around, imported_names, spelled
+from jobsubmit.check.program.module import Module, class_around, imported_names
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached, explore
@@ -154,12 +154,7 @@ class Code:
         """Return the names of the classes that the program makes objects of, and of those above; None if not known."""
         if not self.observed.is_whole:
             return None
-        found = [*self.observed.made]
-        by_name = {one.name: one for _, one in self.program.of(ast.ClassDef)}
-        for one in found:  # those that are added here, too
-            bases = (by_name.get(spelled(base).rpartition(".")[2]) for base in one.bases)
-            found += [base for base in bases if base is not None and base not in found]
-        return frozenset(one.name for one in found)
+        return frozenset(one.name for one in self.program.with_bases(self.observed.made))
 
     def is_of_no_object(self, node: ast.AST, module: Module) -> bool:
         """Return whether a node is in a class that the program, which was followed to its end, makes no object of."""

@@ -159,15 +159,14 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     if _INSTALLS_CODE.search(f"{plan.setup or ''}\n{read(plan.requirements or '')}"):
         roots += INSTALLED_FROM
     given = build_boot_words(plan)
-    texts = [str(word) for word in (*own, *(value.text for value in given))]
-    program = load_program(bundle, plan.boot_file, roots, is_module=is_module, words=texts)
-    if program is None:
-        return
     fields = {value.text: value.field for value in given if value.origin == "spec"}
     words = tuple(Word(value.text, fields.get(value.text, "")) for value in given)
     if job.command is not None:
         words = tuple(word for word in words if not word.field)
         words += tuple(Word(text, fields.get(text, "command")) for text in own)
+    program = load_program(bundle, plan.boot_file, roots, is_module=is_module, words=[word.text for word in words])
+    if program is None:
+        return
     words = with_words_of_files(program, words) + _declared_words(job, read(plan.boot_file))
 
     is_unclear = any(map(is_open, own))

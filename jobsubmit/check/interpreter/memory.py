@@ -301,8 +301,9 @@ def _are_alike(one: Any, other: Any, depth: int = 0) -> bool:
         is_same = one.is_open == other.is_open and _are_alike(one.content, other.content, depth + 1)
         return is_same and (isinstance(one, Container) or _are_same_kind(one, other, depth))
     if isinstance(one, dict):
-        pairs = ((value, other[key]) for key, value in one.items()) if one.keys() == other.keys() else None
-        return pairs is not None and all(left is right or _are_alike(left, right, depth + 1) for left, right in pairs)
+        return one.keys() == other.keys() and all(
+            left is other[key] or _are_alike(left, other[key], depth + 1) for key, left in one.items()
+        )
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(
             left is right or _are_alike(left, right, depth + 1) for left, right in zip(one, other, strict=True)

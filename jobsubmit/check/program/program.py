@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -220,11 +220,16 @@ class Program:
         owners = [owner for module, node in setters if (owner := class_around(node, module)) is not None]
         if any(class_around(node, module) is None for module, node in setters):
             owners += [one for one in classes if CONFIGURATION.search(one.name)]
-        by_name = {node.name: node for node in classes}
-        for owner in owners:  # those that are added here, too
-            bases = (by_name.get(spelled(base).rpartition(".")[2]) for base in owner.bases)
-            owners += [base for base in bases if base is not None and base not in owners]
-        return frozenset(name for owner in owners for name in _fields_set_in(owner))
+        return frozenset(name for owner in self.with_bases(owners) for name in _fields_set_in(owner))
+
+    def with_bases(self, classes: Iterable[ast.ClassDef]) -> Sequence[ast.ClassDef]:
+        """Return classes, and those of the program that they are based on, by their names."""
+        found = [*classes]
+        by_name = {node.name: node for _, node in self.of(ast.ClassDef)}
+        for one in found:  # those that are added here, too
+            bases = (by_name.get(spelled(base).rpartition(".")[2]) for base in one.bases)
+            found += [base for base in bases if base is not None and base not in found]
+        return found
 
     @cached_property
     def texts(self) -> frozenset[str]:
