@@ -440,6 +440,7 @@ class EventFields(TypedDict, total=False):
     world: int
     kinds: list[str]
     error_file: str | None
+    stderr_size: int
 
 
 class Event(EventFields):

@@ -337,7 +337,16 @@ def _report_exception(error: BaseException | None) -> None:
             text += str(error).lower()
         error = error.__cause__ or error.__context__
     if names:  # texts may hold anything, secrets too: only the kinds are written down
-        _report("rank_exception", pid=os.getpid(), kinds=names, is_victim=any(sign in text for sign in _VICTIM_SIGNS))
+        is_victim = any(sign in text for sign in _VICTIM_SIGNS)
+        _report("rank_exception", pid=os.getpid(), kinds=names, is_victim=is_victim, stderr_size=_stderr_size())
+
+
+def _stderr_size() -> int:
+    """Return how much is in the file that stderr is; 0 if it is none."""
+    try:
+        return os.fstat(2).st_size
+    except OSError:
+        return 0
 
 
 def _become_launcher() -> None:

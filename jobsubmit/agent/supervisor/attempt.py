@@ -228,7 +228,10 @@ class Attempt:
         now = time.monotonic()
         self.unclear_since = self.unclear_since or now
         self.failed_at = self.failed_at or min(failure.t for failure in failures)
-        if now - self.unclear_since < self._settle_seconds(failures[0]):
+        waited = now - self.unclear_since
+        if waited < self._settle_seconds(failures[0]):
+            return None
+        if waited < SETTLE_UNCLEAR_SECONDS and self._has_yet_to_say_why(failures[0]):
             return None
         for failure in failures:
             if failure.rank is not None:
@@ -241,6 +244,19 @@ class Attempt:
             return SETTLE_SECONDS
         elsewhere = self.job.scope.other_nodes_seconds
         return SETTLE_UNCLEAR_SECONDS + elsewhere if elsewhere or self.table.running() else SETTLE_SECONDS
+
+    def _has_yet_to_say_why(self, first: ProcessFailure) -> bool:
+        """Return whether a rank runs that has reported its exception, but not printed it: stopped now, it never would.
+
+        torch prints it in one piece, after every other hook has seen it.
+        """
+        if first.rank not in self.table.running():
+            return False
+        rank = self.table.ranks[first.rank]
+        if rank.exception is None or rank.ended_at:
+            return False
+        log = self.job.files.log_of(rank.node, rank.rank, "stderr")
+        return not (os.path.exists(log) and os.path.getsize(log) > rank.exception.get("stderr_size", -1))
 
     def _hang(self) -> Outcome | None:
         if not self.watch.seconds:

@@ -122,9 +122,9 @@ class World:
     def pid(self, rank: int) -> int:
         return 1000 * ((len(self.leaders) - 1) // NODES + 1) + rank
 
-    def say(self, rank: int, text: str) -> Callable[[], None]:
+    def say(self, rank: int, text: str, stream: str = "stdout") -> Callable[[], None]:
         def act() -> None:
-            with Path(JobDirectory(str(self.folder)).log_of(rank // NPROC, rank, "stdout")).open("a") as log:
+            with Path(JobDirectory(str(self.folder)).log_of(rank // NPROC, rank, stream)).open("a") as log:
                 log.write(text + "\n")
 
         return act
@@ -146,7 +146,24 @@ class World:
         return lambda: events.append_event(str(self.folder), "child_exit", pid=self.pid(rank), code=code)
 
     def fail(self, rank: int, *, victim: bool) -> Callable[[], None]:
-        return lambda: events.append_event(str(self.folder), "rank_exception", pid=self.pid(rank), is_victim=victim)
+        """Have a rank report an exception, and print it at once."""
+
+        def act() -> None:
+            self.report(rank, victim=victim)()
+            self.say(rank, "RuntimeError", "stderr")()
+
+        return act
+
+    def report(self, rank: int, *, victim: bool = False) -> Callable[[], None]:
+        """Have a rank report an exception that it has yet to print."""
+
+        def act() -> None:
+            log = Path(JobDirectory(str(self.folder)).log_of(rank // NPROC, rank, "stderr"))
+            size = log.stat().st_size if log.exists() else 0
+            words: Any = {"pid": self.pid(rank), "is_victim": victim, "stderr_size": size}
+            events.append_event(str(self.folder), "rank_exception", **words)
+
+        return act
 
     def leave_group(self, rank: int) -> Callable[[], None]:
         return lambda: events.append_event(str(self.folder), "rank_end", pid=self.pid(rank))
@@ -237,6 +254,29 @@ def test_a_clear_failure_ends_the_job_within_half_a_second(world: Callable[..., 
     assert status["failure"]["message"] == "node 1, rank 3 failed first: exit code 7"
     assert 10.2 <= found.took < 10.5
     assert [number for _, number in found.signals[:2]] == [signal.SIGTERM, signal.SIGTERM]
+
+
+def test_a_rank_is_not_stopped_before_it_has_printed_its_exception(world: Callable[..., World]) -> None:
+    found = world()
+    printed = (12, found.say(3, "RuntimeError: why", "stderr"))
+    found.attempt((1, found.begin()), (9, found.say(3, "a warning", "stderr")), (10, found.report(3)), printed)
+    status = found.run()
+    assert status["failure"]["last_lines"][-1] == "RuntimeError: why"
+    assert 12 <= found.took < 12.5
+
+
+def test_a_rank_that_ends_without_printing_its_exception_is_not_waited_for(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt((1, found.begin()), (10, found.report(3)), (11, found.leave_group(3)))
+    assert failure(found.run()) == (1, 3, 1, None)
+    assert 11 <= found.took < 11.5
+
+
+def test_a_rank_that_never_prints_its_exception_is_not_waited_for_long(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt((1, found.begin()), (10, found.report(3)))
+    assert failure(found.run()) == (1, 3, 1, None)
+    assert 10 + attempt.SETTLE_UNCLEAR_SECONDS <= found.took < 10 + attempt.SETTLE_UNCLEAR_SECONDS + 0.5
 
 
 def test_a_victim_that_is_seen_first_is_not_named(world: Callable[..., World]) -> None:
