@@ -289,10 +289,16 @@ class Code:
 
     @cached_property
     def spawned(self) -> frozenset[str]:
-        """Return the names of the functions that run in processes which mp.spawn or Process starts."""
-        given = [argument(call, "fn", 0) for _, call in self.calls(*SPAWNS)]
-        given += [argument(call, "target") for _, call, name in self.reached.calls if name.endswith(_PROCESSES)]
-        return frozenset(node.id for node in given if isinstance(node, ast.Name))
+        """Return the names of the functions that run in processes which mp.spawn or Process starts.
+
+        Those that a started function is given run there, too.
+        """
+        given = [one for _, call in self.calls(*SPAWNS) for one in (argument(call, "fn", 0), argument(call, "args", 1))]
+        for _, call, name in self.reached.calls:
+            if name.endswith(_PROCESSES):
+                given += [argument(call, "target"), argument(call, "args")]
+        parts = [part for one in given for part in (one.elts if isinstance(one, ast.Tuple) else [one])]
+        return frozenset(node.id for node in parts if isinstance(node, ast.Name))
 
     @cached_property
     def starts_processes(self) -> bool:

@@ -19,6 +19,12 @@ _SHARES = re.compile(
     r"Optim|ZeroRedundancy|LocalSGD|average|sync|reduce_grad|allreduce|hook|rpc|[Pp]ipeline|send|recv|isend|irecv|shard"
     r"|all_to_all|reduce_scatter|autograd|horovod|apex|SyncFunction|coalesce"
 )
+# The same, but for functions that average by collectives: these are looked at themselves.
+_SHARES_OTHERWISE = re.compile(
+    r"FullySharded|fully_shard|parallelize|replicate|DTensor|DeviceMesh|device_mesh|Distributed\w*Optim|ZeroRedundancy"
+    r"|LocalSGD|hook|rpc|[Pp]ipeline|horovod|SyncFunction"
+)
+_OF_GRADIENTS = re.compile(r"grad")
 _OF_MODEL = re.compile(r"grad|param|weight|flat|bucket|buffer|state|model|\bp\b|tensor")
 _DEEPEST = 4
 _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather")
@@ -29,21 +35,42 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
     if code.has_framework or not code.is_parallel or code.looks_up_names or code.program.unread:
         return
     yield from _not_averaged_everywhere(code)
-    if _names_wrapper(code) or any(map(_SHARES.search, code.names)) or not any(True for _ in code.calls(INIT)):
+    if _names_wrapper(code) or not any(True for _ in code.calls(INIT)):
         return
-    if any(_is_of_model(code, call, name, module) for module, call, name in code.reached.calls):
+    unused = _averaging_that_is_not_called(code)
+    if not unused and _may_share(code):
         return
+    why, hint = "nothing averages the gradients", "wrap the model in DistributedDataParallel"
+    if unused:
+        why, hint = f"no code calls {unused}, which averages the gradients", "call it between backward() and step()"
     for module, call, _ in code.reached.calls:
         is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and not call.args
         if is_backward and _steps(code, call, module) and is_for_all(code, call, module):
-            yield Finding(
-                "warning",
-                "never-synchronized",
-                module.where(call),
-                "nothing averages the gradients: each process trains a model of its own",
-                "wrap the model in DistributedDataParallel",
-            )
+            text = f"{why}: each process trains a model of its own"
+            yield Finding("warning", "never-synchronized", module.where(call), text, hint)
             return
+
+
+def _may_share(code: Code) -> bool:
+    """Return whether the program may average gradients or parameters, or share the model in another way."""
+    return any(map(_SHARES.search, code.names)) or any(
+        _is_of_model(code, call, name, module) for module, call, name in code.reached.calls
+    )
+
+
+def _averaging_that_is_not_called(code: Code) -> str:
+    """Return the name of a function that averages gradients, if nothing names it and no other code averages them."""
+    if any(map(_SHARES_OTHERWISE.search, code.names)):
+        return ""
+    collectives = [
+        (module, call)
+        for module, call, name in code.program.calls
+        if name.startswith("torch.distributed.") and name.rpartition(".")[2] in _COLLECTIVES
+        if any(_OF_GRADIENTS.search(ast.unparse(given)) for given in call.args)
+    ]
+    functions = {module.function_of(call) for module, call in collectives}
+    names = {"" if one is None else one.name for one in functions}
+    return min(names) if names and not names & {"", *code.names} else ""
 
 
 def _not_averaged_everywhere(code: Code) -> Iterator[Finding]:

@@ -245,3 +245,110 @@ def test_a_step_whose_loss_one_rank_replaces_and_a_tensor_that_a_helper_reduces(
     assert not found(tmp_path, right, **EIGHT)
     assert found(tmp_path, STEPS.format(agrees="pass", moves=".cuda()"), **EIGHT) == {"left-by-one"}
     assert found(tmp_path, STEPS.format(agrees="dist.all_reduce(flag)", moves=""), **EIGHT) == {"tensor-on-cpu"}
+
+
+REGISTERED = {
+    "nets.py": """
+import torch.nn as nn
+from timm.models.registry import register_model
+class Tokens(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+        self.spare = nn.Linear(width, width)
+    def forward(self, x):
+        return self.inner(x)
+class Body(nn.Module):
+    def __init__(self, kind="tokens", width=8):
+        super().__init__()
+        if kind == "tokens":
+            self.first = Tokens(width)
+        elif kind == "plain":
+            self.first = nn.Linear(width, width)
+    def forward(self, x):
+        return self.first(x)
+class Net(nn.Module):
+    def __init__(self, kind="tokens", width=8, drop_rate=0.0):
+        super().__init__()
+        self.body = Body(kind=kind, width=width)
+    def forward(self, x):
+        return self.body(x)
+@register_model
+def net_plain(pretrained=False, **kwargs):
+    return Net(kind="plain", **kwargs)
+@register_model
+def net_tokens(pretrained=False, **kwargs):
+    return Net(kind="tokens", **kwargs)
+""",
+    "train.py": """
+import argparse, os, torch, torch.distributed as dist
+from timm.models import create_model
+from torch.nn.parallel import DistributedDataParallel as DDP
+import nets
+parser = argparse.ArgumentParser()
+parser.add_argument("--model", default="net_tokens")
+args = parser.parse_args()
+dist.init_process_group("nccl")
+local = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local)
+model = create_model(args.model, pretrained=False, num_classes=None, drop_rate=0.1)
+model = DDP(model.cuda(), device_ids=[local])
+model(torch.ones(2, 8).cuda()).sum().backward()
+""",
+}
+
+
+@pytest.mark.parametrize(("model", "is_wrong"), [("net_plain", False), ("net_tokens", True)])
+def test_timm_makes_the_model_that_is_registered_under_a_name(model: str, is_wrong: bool, tmp_path: Path) -> None:
+    with_files(tmp_path, REGISTERED)
+    shown = findings(tmp_path, hyperparameters={"model": model}, **EIGHT)
+    assert any(one.check == "unused-parameters" for one in shown) is is_wrong
+
+
+BY_HAND = """
+import argparse, torch, torch.distributed as dist, torch.nn as nn
+from torch.multiprocessing import Process
+def average_gradients(params):
+    for one in params:
+        dist.all_reduce(one.grad.data)
+        one.grad.data /= dist.get_world_size()
+def average_params(params):
+    for one in params:
+        dist.all_reduce(one.data)
+        one.data /= dist.get_world_size()
+def main(rank, size):
+    torch.cuda.set_device(rank % 4)
+    model = nn.Linear(4, 1).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(1000):
+        if step % 100 == 0:
+            average_params(model.parameters())
+        optimizer.zero_grad()
+        model(torch.ones(2, 4).cuda() * rank).mean().backward()
+        {averages}
+        optimizer.step()
+def start(rank, size, function):
+    dist.init_process_group("nccl", rank=rank, world_size=size)
+    function(rank, size)
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--world_size", type=int, default=1)
+    args = parser.parse_args()
+    processes = [
+        Process(target=start, args=(args.rank * 4 + local, args.world_size * 4, main)) for local in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+"""
+
+
+@pytest.mark.parametrize(("averages", "is_wrong"), [("average_gradients(model.parameters())", False), ("", True)])
+def test_gradients_that_are_averaged_by_hand_where_processes_start(
+    averages: str, is_wrong: bool, tmp_path: Path
+) -> None:
+    shown = found(tmp_path, BY_HAND.format(averages=averages), mode="spawn", **EIGHT)
+    assert ("never-synchronized" in shown) is is_wrong
