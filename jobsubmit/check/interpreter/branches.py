@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jobsubmit.check.interpreter.calls import Calls
 from jobsubmit.check.interpreter.memory import Changes, Own, Scope, plain
-from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, Raised, Return
+from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, Raised, Return, Yielded
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 
@@ -21,13 +21,13 @@ _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save
 class Frame(NamedTuple):
     """A call, or a loop, that is being followed: how it was left before its end, and with which changes.
 
-    `doubts` has an entry for each condition under which it is left; `yielded` are the values that a generator yields.
+    `doubts` has an entry for each condition under which it is left; `yielded` is what a generator yields.
     `owns` are the values of one process by which it is left.
     """
 
     left: list[tuple[Any, Changes]]
     doubts: list[int]
-    yielded: list[Any]
+    yielded: list[Yielded]
     owns: list[Own]
 
     @property

@@ -25,18 +25,19 @@ from jobsubmit.check.interpreter.placing import Places
 from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.rehearsal import Gradients, Rehearsal
 from jobsubmit.check.interpreter.scaling import Scales, carrier_in, power_of_number, power_of_product
-from jobsubmit.check.interpreter.signals import OutOfTimeError
+from jobsubmit.check.interpreter.signals import OutOfTimeError, Yielded
 from jobsubmit.check.interpreter.trace import Place, Trace
 from jobsubmit.check.interpreter.variables import Variables
 from jobsubmit.check.interpreter.wrappers import Wrappers
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
-from jobsubmit.check.program.module import Function
+from jobsubmit.check.program.module import Function, Module
 from jobsubmit.check.program.operations import UNKNOWN, Several, has_gaps, lifted
 from jobsubmit.check.program.program import Program
 
 _MOST_SEEN = 12  # entries of a container that is remembered as the value of an expression
 _LONGEST_COMPREHENSION, _LONGEST_FORMAT = 64, 5
+_NOT_SURE = (-1, -1)  # no place in a program is like it
 
 
 class Expressions(Variables):
@@ -72,6 +73,7 @@ class Expressions(Variables):
         self.joined_as: Any = None  # the rank that the process group was given
         self.costs: dict[ast.AST, tuple[int, int]] = {}  # calls of each function, and steps in them
         self.beyond: dict[ast.Subscript, Place] = {}  # places that lists do not have
+        self.by_zero: dict[ast.BinOp | ast.AugAssign, Module] = {}  # divisions by zero
         self.stored: dict[ast.AST, frozenset[str] | None] = {}  # attributes that functions may set
         self.happened = 0  # events until now
         self.eventful: set[ast.AST] = set()  # functions in which there were any
@@ -153,12 +155,18 @@ class Expressions(Variables):
 
     def _note_place(self, node: ast.Subscript, owner: Any, key: Any, scope: Scope) -> None:
         """Remember a place that a list does not have, where the program surely asks for it."""
-        is_unsure = self.process is None or self.rehearsal is not None or self.doubts or self.handlers or self.tries
-        if is_unsure or not isinstance(owner, Container) or owner.is_open or not isinstance(owner.content, list):
+        if not isinstance(owner, Container) or owner.is_open or not isinstance(owner.content, list):
+            return
+        if not self._is_surely_here():
             return
         length = len(owner.content)
         if type(key) is int and length and not -length <= key < length:
             self.beyond[node] = Place(scope.module, key, length)
+
+    def _is_surely_here(self) -> bool:
+        """Return whether a process surely comes to where it is followed now, and nothing catches an error there."""
+        is_unsure = self.process is None or self.rehearsal is not None or self.doubts or self.handlers or self.tries
+        return not is_unsure
 
     def _dict(self, node: ast.Dict, scope: Scope) -> Any:
         made = Container({})
@@ -188,6 +196,9 @@ class Expressions(Variables):
         self, node: ast.BinOp | ast.AugAssign, values: tuple[Any, Any], parts: tuple[ast.expr, ast.expr], scope: Scope
     ) -> Any:
         """Return the value of an operation; if it is not known, how it is scaled by the number of processes."""
+        is_division = isinstance(node.op, (ast.Div, ast.FloorDiv)) and type(values[1]) in (int, float)
+        if is_division and values[1] == 0 and self._is_surely_here():
+            self.by_zero[node] = scope.module
         result = self.operate(node.op, *values, in_place=isinstance(node, ast.AugAssign))
         if self.process is None or not (result is UNKNOWN or isinstance(result, Own)):
             return result
@@ -304,9 +315,13 @@ class Expressions(Variables):
     def _awaited(self, node: ast.Await | ast.Yield | ast.YieldFrom, scope: Scope) -> Any:
         value = None if node.value is None else self.value(node.value, scope)
         if isinstance(node, ast.Yield) and self.functions:
-            self.functions[-1].yielded.append(value)
+            self.functions[-1].yielded.append(Yielded(value, self.doubts, self.unknown_loops))
             if self.rehearsal is not None:
                 self.rehearsal.yielded_without.append(self.rehearsal.is_without)
+        elif isinstance(node, ast.YieldFrom) and self.functions:
+            items = self.items(value)
+            here = (self.doubts, self.unknown_loops) if items is not None else _NOT_SURE
+            self.functions[-1].yielded.extend(Yielded(one, *here) for one in ([UNKNOWN] if items is None else items))
         return UNKNOWN
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope) -> Any:

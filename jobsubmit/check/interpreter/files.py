@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.check.interpreter.memory import Container, boxed, plain
+from jobsubmit.check.interpreter.memory import Container, External, Record, boxed, plain
 from jobsubmit.check.program.configuration import OpenFile, parse_text, read_configuration, read_text
 from jobsubmit.check.program.hyperpyyaml import parse_hyperpyyaml
 from jobsubmit.check.program.operations import UNKNOWN
 
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
+
+
+_IS_FILE = "?file"  # of an entry of a folder
 
 
 def read_file(run: Calls, file: Any, form: str) -> Any:
@@ -48,6 +52,28 @@ def list_folder(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     return Container(sorted(names)) if names else UNKNOWN
 
 
+def scan_folder(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    """Return what `os.scandir` says of a folder of the code: objects with a name and a path."""
+    names = list_folder(run, args, keywords)
+    if names is UNKNOWN:
+        return UNKNOWN
+    folder, entries = str(plain(args[0])), []
+    for name in names.content:
+        entry = Record(External("os.DirEntry"), is_open=True)
+        path = posixpath.join(folder, name)
+        entry.content.update(name=name, path=path, **{_IS_FILE: posixpath.normpath(path) in run.program.paths})
+        entries.append(entry)
+    return Container(entries)
+
+
+def _is_file(run: Calls, args: list[Any], keywords: dict[str, Any]) -> bool:
+    return bool(args[0].content[_IS_FILE])
+
+
+def _is_folder(run: Calls, args: list[Any], keywords: dict[str, Any]) -> bool:
+    return not args[0].content[_IS_FILE]
+
+
 def find_files(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     """Return the files of the code that fit a pattern."""
     pattern = plain(args[0])
@@ -59,3 +85,12 @@ def find_files(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
         one for one in run.program.paths if fnmatch.fnmatch(one, wanted) and ("**" in wanted or one.count("/") == depth)
     ]
     return Container(sorted(found)) if found else UNKNOWN
+
+
+OF_FOLDERS: Mapping[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "os.listdir": list_folder,
+    "os.scandir": scan_folder,
+    "os.DirEntry.is_file": _is_file,
+    "os.DirEntry.is_dir": _is_folder,
+    "glob.glob": find_files,
+}

@@ -17,6 +17,7 @@ from jobsubmit.check.interpreter.trace import Event, Observed, Place
 from jobsubmit.check.interpreter.wrappers import Wrappers
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
+from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.program import Program
 
 _MOST_STEPS = 100_000
@@ -39,8 +40,8 @@ class Followed:
     It `is_whole` unless it was not followed to its end; it `is_nested` if a launcher starts it, and it starts others.
     `decisions` are what it decides by its own data, `unaveraged` are gradients that it keeps for itself, and `scales`
     say by which numbers losses and gradients are multiplied. Of `skipped` functions, some calls were not followed.
-    `beyond` are places that it surely asks for, and that lists do not have, and `on_cpu` wrappers for GPUs of models
-    that are on the CPU.
+    `beyond` are places that it surely asks for, and that lists do not have, `on_cpu` wrappers for GPUs of models
+    that are on the CPU, and `by_zero` divisions by zero to which it surely comes.
     """
 
     process: Process
@@ -56,6 +57,7 @@ class Followed:
     skipped: Set[ast.AST] = frozenset()
     beyond: Mapping[ast.Subscript, Place] = field(default_factory=dict)
     on_cpu: Sequence[OnCpu] = ()
+    by_zero: Mapping[ast.BinOp | ast.AugAssign, Module] = field(default_factory=dict)
 
 
 def follow_processes(
@@ -83,6 +85,7 @@ def follow_processes(
             trace.skipped,
             machine.beyond,
             machine.places.on_cpu,
+            machine.by_zero,
         )
         found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, *known))
     return found

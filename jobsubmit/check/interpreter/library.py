@@ -16,7 +16,7 @@ from jobsubmit.check.interpreter.asked import (
     type_of,
 )
 from jobsubmit.check.interpreter.fields import FIELDS
-from jobsubmit.check.interpreter.files import find_files, list_folder, read_file, read_hyperpyyaml
+from jobsubmit.check.interpreter.files import OF_FOLDERS, read_file, read_hyperpyyaml
 from jobsubmit.check.interpreter.mappings import MAPPINGS, mapping_of
 from jobsubmit.check.interpreter.memory import (
     MOMENT,
@@ -66,7 +66,7 @@ def value_of_external(run: Calls, name: str, args: list[Any], keywords: dict[str
         raise Ended
     if name in PATH_FUNCTIONS and not keywords:
         given = [plain(one) for one in args]
-        return (UNKNOWN if UNKNOWN in given else lifted(PATH_FUNCTIONS[name], *given),)
+        return (UNKNOWN if UNKNOWN in given else boxed(lifted(PATH_FUNCTIONS[name], *given)),)
     if name in OPENERS:
         path = plain(args[0] if args else keywords.get("file", UNKNOWN))
         return (OpenFile(str(path)) if isinstance(path, (str, PurePosixPath)) else UNKNOWN,)
@@ -294,8 +294,6 @@ FUNCTIONS: Mapping[str, _Known] = {
     "types.SimpleNamespace": _namespace,
     "importlib.import_module": _import_module,
     "__import__": _import_module,
-    "os.listdir": list_folder,
-    "glob.glob": find_files,
     "functools.partial": _partial,
     "dataclasses.field": _field,
     "dataclasses.replace": _replace,
@@ -315,6 +313,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     **PARSERS,
     **FIELDS,
     **OF_ABSL,
+    **OF_FOLDERS,
     **OF_FILES,
     **OF_RE,
 }

@@ -150,7 +150,11 @@ class Machine(Loops):
             raise Ended
         if is_generating(function):
             made = Record(MANAGER, is_open=True)
-            made.content["entered"] = self.either_value(frame.yielded) if frame.yielded else UNKNOWN
+            values = [one.value for one in frame.yielded]
+            made.content["entered"] = self.either_value(values) if values else UNKNOWN
+            here = (self.doubts, self.unknown_loops)
+            if all((one.doubts, one.unknown_loops) == here for one in frame.yielded) and not frame.left:
+                made.entries = Container(values)
             if self.rehearsal is not None and frame.yielded:
                 is_one = len(frame.yielded) == 1
                 made.content["off"] = self.rehearsal.yielded_without[-1] if is_one else None

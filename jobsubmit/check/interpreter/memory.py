@@ -13,6 +13,7 @@ from jobsubmit.check.program.operations import UNKNOWN, Several
 
 _births = itertools.count()  # in which order objects are made
 _LARGEST, _DEEPEST = 60, 6  # of containers whose values are kept
+_DEEPEST_JOINED = 1  # objects inside each other that are joined field by field
 
 
 class Scope:
@@ -253,7 +254,7 @@ def _put(one: Heap, content: Any, *, is_open: bool) -> None:
         one.is_open = is_open
 
 
-def _joined_content(one: Any, other: Any, otherwise: Any, *, is_kept: bool) -> tuple[Any, bool]:
+def _joined_content(one: Any, other: Any, otherwise: Any, *, is_kept: bool, depth: int = 0) -> tuple[Any, bool]:
     """Return what two contents have in common, and whether one of them has more.
 
     What only one has is kept if it is a variable or a field: a program that reads it has set it.
@@ -262,23 +263,24 @@ def _joined_content(one: Any, other: Any, otherwise: Any, *, is_kept: bool) -> t
         found = {
             key: value
             if (second := other.get(key, value if is_kept else UNKNOWN)) is value
-            else joined(value, second, otherwise)
+            else joined(value, second, otherwise, depth)
             for key, value in one.items()
         }
         found.update((key, value if is_kept else UNKNOWN) for key, value in other.items() if key not in one)
         return found, one.keys() != other.keys()
     if isinstance(one, list) and isinstance(other, list):
-        found_items = [joined(left, right, otherwise) for left, right in zip(one, other, strict=False)]
+        found_items = [joined(left, right, otherwise, depth) for left, right in zip(one, other, strict=False)]
         return found_items, len(one) != len(other)
     if isinstance(one, set) and isinstance(other, set):
         return one & other, one != other
     return one, True
 
 
-def joined(one: Any, other: Any, otherwise: Any = UNKNOWN) -> Any:
+def joined(one: Any, other: Any, otherwise: Any = UNKNOWN, depth: int = 0) -> Any:
     """Return the value that is one or the other: `otherwise` unless they are the same.
 
-    What surely is a process's own in one case is so, too, if it has a known value in the other.
+    What surely is a process's own in one case is so, too, if it has a known value in the other. Of two objects of the
+    same class, an object of it is left, with what they have in common.
     """
     if isinstance(one, Own) or isinstance(other, Own):
         if _are_alike(one, other):
@@ -286,7 +288,14 @@ def joined(one: Any, other: Any, otherwise: Any = UNKNOWN) -> Any:
         own, second = (one, other) if isinstance(one, Own) else (other, one)
         is_common = own.is_common or second is UNKNOWN or (isinstance(second, Own) and second.is_common)
         return UNKNOWN if is_common else own
-    return one if _are_alike(one, other) else UNKNOWN if one is UNKNOWN or other is UNKNOWN else otherwise
+    if _are_alike(one, other):
+        return one
+    is_object = isinstance(one, Record) and isinstance(one.kind, ClassValue) and one.entries is None
+    if is_object and isinstance(other, Record) and one.kind == other.kind and depth < _DEEPEST_JOINED:
+        made = Record(one.kind, is_open=True)
+        made.content, _ = _joined_content(one.content, other.content, otherwise, is_kept=True, depth=depth + 1)
+        return made
+    return UNKNOWN if one is UNKNOWN or other is UNKNOWN else otherwise
 
 
 def _are_alike(one: Any, other: Any, depth: int = 0) -> bool:

@@ -11,6 +11,14 @@ class Return(NamedTuple):
     value: Any
 
 
+class Yielded(NamedTuple):
+    """What a generator yields; in how many doubtful branches, and loops with an unknown number of passes."""
+
+    value: Any
+    doubts: int
+    unknown_loops: int
+
+
 BREAK = "break"
 CONTINUE = "continue"
 LEFT = "left"  # in every branch, in one way or another

@@ -40,13 +40,14 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
     unused = _averaging_that_is_not_called(code)
     if not unused and _may_share(code):
         return
-    why, hint = "nothing averages the gradients", "wrap the model in DistributedDataParallel"
+    text = "nothing averages the gradients: each process trains a model of its own"
+    hint = "wrap the model in DistributedDataParallel"
     if unused:
-        why, hint = f"no code calls {unused}, which averages the gradients", "call it between backward() and step()"
+        text = f"no code calls {unused}, which averages the gradients: each process trains a model of its own"
+        hint = "call it between backward() and step()"
     for module, call, _ in code.reached.calls:
         is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and not call.args
         if is_backward and _steps(code, call, module) and is_for_all(code, call, module):
-            text = f"{why}: each process trains a model of its own"
             yield Finding("warning", "never-synchronized", module.where(call), text, hint)
             return
 

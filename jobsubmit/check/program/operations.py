@@ -106,6 +106,13 @@ CONVERT: Mapping[str, Callable[..., Any]] = {
 }
 
 
+def _relative(path: str, start: str = "") -> Any:
+    """Return a path as seen from another one; UNKNOWN where only one of them begins in the code."""
+    if path.startswith("/") is not start.startswith("/"):
+        return UNKNOWN
+    return posixpath.relpath(posixpath.join("/", path), posixpath.join("/", start))
+
+
 def _as_path(value: Any) -> PurePosixPath:
     """Return a path, seen from the code directory: there a program starts, and its files are."""
     return PurePosixPath(value)
@@ -118,6 +125,7 @@ PATH_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "os.path.basename": posixpath.basename,
     "os.path.splitext": lambda path: list(posixpath.splitext(path)),
     "os.path.normpath": posixpath.normpath,
+    "os.path.relpath": _relative,
     **dict.fromkeys(("os.path.abspath", "os.path.realpath", "os.path.expanduser", "os.fspath"), str),
     **dict.fromkeys(("pathlib.Path", "pathlib.PurePath"), PurePosixPath),
     "os.getcwd": lambda: "",

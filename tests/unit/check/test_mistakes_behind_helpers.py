@@ -352,3 +352,139 @@ def test_gradients_that_are_averaged_by_hand_where_processes_start(
 ) -> None:
     shown = found(tmp_path, BY_HAND.format(averages=averages), mode="spawn", **EIGHT)
     assert ("never-synchronized" in shown) is is_wrong
+
+
+SCANNED = {
+    "lib/__init__.py": "",
+    "lib/utils.py": """
+import os
+from os import path as osp
+def scandir(folder, suffix=None, recursive=False):
+    root = folder
+    def scan(folder):
+        for entry in os.scandir(folder):
+            if not entry.name.startswith(".") and entry.is_file():
+                name = osp.relpath(entry.path, root)
+                if suffix is None:
+                    yield name
+                elif name.endswith(suffix):
+                    yield name
+            elif recursive:
+                yield from scan(entry.path)
+            else:
+                continue
+    return scan(folder)
+""",
+    "lib/models/__init__.py": """
+import importlib
+from os import path as osp
+from lib.utils import scandir
+folder = osp.dirname(osp.abspath(__file__))
+names = [osp.splitext(osp.basename(one))[0] for one in scandir(folder) if one.endswith("_model.py")]
+modules = [importlib.import_module(f"lib.models.{name}") for name in names]
+def create_model(kind, settings):
+    for module in modules:
+        found = getattr(module, kind, None)
+        if found is not None:
+            break
+    if found is None:
+        raise ValueError(kind)
+    return found(settings)
+""",
+    "lib/models/other_model.py": "class Other:\n    pass\n",
+    "lib/models/plain_model.py": """
+import os, torch, torch.distributed as dist, torch.nn as nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Plain:
+    def __init__(self, settings):
+        self.settings = settings
+        self.net = DDP(nn.Linear(4, 1).cuda(), device_ids=[int(os.environ["LOCAL_RANK"])])
+        self.optimizer = torch.optim.SGD(self.net.parameters(), 0.1)
+        self.started = 0
+    def resume(self, state):
+        self.started = state["step"]
+    def train(self):
+        self.optimizer.zero_grad()
+        loss = self.net(torch.ones(2, 4).cuda()).mean()
+        loss.backward()
+        self.optimizer.step()
+        self.log = {log}
+    def current_log(self):
+        return {reduced}
+    def reduce(self, loss):
+        if self.settings["dist"]:
+            dist.reduce(loss, dst=0)
+        return loss
+""",
+    "train.py": """
+import os, torch, torch.distributed as dist
+from lib.models import create_model
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+settings = {"dist": False, "rank": 0}
+if os.environ["WORLD_SIZE"] != "1":
+    settings["dist"] = True
+    settings["rank"] = dist.get_rank()
+state = torch.load("/cache/state.pt", map_location="cpu") if os.path.exists("/cache/state.pt") else None
+if state is not None:
+    model = create_model("Plain", settings)
+    model.resume(state)
+else:
+    model = create_model("Plain", settings)
+for step in range(1000):
+    model.train()
+    if settings["rank"] == 0 and step % 100 == 0:
+        print(model.current_log())
+dist.destroy_process_group()
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("log", "reduced", "is_wrong"),
+    [("self.reduce(loss.detach())", "self.log", False), ("loss.detach()", "self.reduce(self.log)", True)],
+)
+def test_a_class_that_is_looked_up_in_the_modules_of_a_folder(
+    log: str, reduced: str, is_wrong: bool, tmp_path: Path
+) -> None:
+    model = SCANNED["lib/models/plain_model.py"].format(log=log, reduced=reduced)
+    with_files(tmp_path, {**SCANNED, "lib/models/plain_model.py": model})
+    shown = findings(tmp_path, **EIGHT)
+    assert {one.check for one in shown if one.level in ("error", "warning")} == (
+        {"rank-0-collective"} if is_wrong else set()
+    )
+
+
+PARTS_OF_BATCH = """
+import argparse, os, torch, torch.distributed as dist, torch.nn as nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Engine:
+    def __init__(self, args):
+        self.batch_size, self.micro = args.batch_size, args.micro * dist.get_world_size()
+        self.parts = self.batch_size // self.micro
+        self.model = DDP(nn.Linear(4, 1).cuda(), device_ids=[int(os.environ["LOCAL_RANK"])])
+    def backward(self, loss):
+        return (loss / self.parts).backward()
+    def grow(self, batch_size):
+        self.batch_size = batch_size
+        self.parts = self.batch_size // self.micro
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default=512)
+parser.add_argument("--micro", type=int, default=64)
+args = parser.parse_args()
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+engine = Engine(args)
+for step in range(1000):
+    loss = engine.model(torch.ones(2, 4).cuda() * torch.rand(1).item()).mean()
+    engine.backward(loss)
+    if step % 100 == 0:
+        engine.grow(engine.batch_size * 2)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("micro", "is_wrong"), [(64, False), (128, True)])
+def test_a_number_by_which_the_first_step_divides(micro: int, is_wrong: bool, tmp_path: Path) -> None:
+    shown = found(tmp_path, PARTS_OF_BATCH, hyperparameters={"micro": micro}, **EIGHT)
+    assert ("unfulfilled" in shown) is is_wrong
