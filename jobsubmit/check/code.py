@@ -210,6 +210,10 @@ class Code:
             if name in _FRAMEWORKS and not self._has_only_layers_of(name)
         )
 
+    def uses(self, *frameworks: str) -> bool:
+        """Return whether one is imported, and what starts processes or loads data with it is named."""
+        return any(self.program.imports(name) and self.names & _OF_LAYERS.get(name, self.names) for name in frameworks)
+
     def _has_only_layers_of(self, framework: str) -> bool:
         """Return whether the program uses a framework, but starts and synchronizes its processes itself."""
         return self._starts_itself and not self.names & _OF_LAYERS.get(framework, self.names)

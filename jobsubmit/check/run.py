@@ -66,7 +66,7 @@ from jobsubmit.check.start.environment import (
     check_environment,
 )
 from jobsubmit.check.start.hardcoded import check_fixed
-from jobsubmit.check.start.launcher import check_launcher, check_module, check_script
+from jobsubmit.check.start.launcher import check_launcher, check_module, check_script, settings_of
 from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import check_ranks
 from jobsubmit.check.start.shell import check_shell
@@ -192,7 +192,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("gpu-request", lambda: check_gpu_request(code(), job.backend.missing_gpu_request())),
         ("lightning", lambda: check_lightning(code(), read, is_by_fabric=launch.launcher == "fabric")),
         ("deepspeed", lambda: check_deepspeed(code(), read)),
-        ("accelerate", lambda: check_accelerate(code())),
+        ("accelerate", lambda: check_accelerate(code(), {**settings_of(launch, read), **launch.options})),
         ("pickled", lambda: check_pickled(code(), job.torch_version, read(job.requirements or ""))),
         ("recovery", lambda: check_recovery(code(), job)),
     ]

@@ -49,10 +49,12 @@ class Branches(Calls):
         `otherwise`.
         """
         self.doubts += is_doubtful
+        self.branches += 1
         try:
             return self._either(branches, otherwise)
         finally:
             self.doubts -= is_doubtful
+            self.branches -= 1
 
     def _either(self, branches: Sequence[Callable[[], Any]], otherwise: Any) -> Any:
         live: list[Changes] = []

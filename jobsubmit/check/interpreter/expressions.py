@@ -82,6 +82,7 @@ class Expressions(Variables):
         self.tries = 0  # blocks around whose errors are caught
         self.handlers = 0  # of errors, around
         self.doubts = 0  # branches around that may not be taken
+        self.branches = 0  # of them, and those that are taken now and then, and loops with an unknown number of passes
         self.has_group = False
         self.waits = Waits()
         self.is_lenient = False  # whether an error that the program raises itself, and does not catch, is passed over
@@ -197,7 +198,8 @@ class Expressions(Variables):
     ) -> Any:
         """Return the value of an operation; if it is not known, how it is scaled by the number of processes."""
         is_division = isinstance(node.op, (ast.Div, ast.FloorDiv)) and type(values[1]) in (int, float)
-        if is_division and values[1] == 0 and self._is_surely_here():
+        is_always = self.branches == self.unknown_loops
+        if is_division and values[1] == 0 and is_always and self._is_surely_here():
             self.by_zero[node] = scope.module
         result = self.operate(node.op, *values, in_place=isinstance(node, ast.AugAssign))
         if self.process is None or not (result is UNKNOWN or isinstance(result, Own)):

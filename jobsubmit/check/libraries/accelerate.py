@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, is_count, trains
@@ -19,6 +19,8 @@ from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
 _OTHER_WRAPPERS = ("fsdp_plugin", "deepspeed_plugin", "megatron_lm_plugin", "parallelism_config")
+_OPTIONS_OF_OTHERS = ("use_fsdp", "use_deepspeed", "use_megatron_lm")
+_OTHER_TYPES = ("FSDP", "DEEPSPEED", "MEGATRON_LM")
 _OF_MODELS = (
     *("save_pretrained", "generate", "config", "push_to_hub", "resize_token_embeddings", "num_parameters"),
     *("get_input_embeddings", "gradient_checkpointing_enable", "merge_and_unload"),
@@ -36,15 +38,19 @@ _SHOWS = ("tqdm", "trange", "track", "progress_bar", "enumerate", "iter")
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample|cache|latent")
 
 
-def check_accelerate(code: Code) -> Iterator[Finding]:
-    """Yield loaders that Accelerate does not divide among the processes, and calls of it that have no effect."""
+def check_accelerate(code: Code, launched_with: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield loaders that Accelerate does not divide among the processes, and calls of it that have no effect.
+
+    `launched_with` are the options of `accelerate launch`, also those in its configuration.
+    """
     if code.world_size != 1:
         yield from _not_prepared(code)
         yield from _spread_over_all(code)
         yield from _counted_apart(code)
     yield from _never_accumulated(code)
     if code.facts.has_launcher and code.is_parallel:
-        yield from _asked_of_wrapper(code)
+        if not _wraps_otherwise(launched_with):
+            yield from _asked_of_wrapper(code)
         yield from _trains_unwrapped(code)
         if any(_is_prepare(call) for _, call, _ in code.reached.calls):
             yield from thawed_by_argument(code)
@@ -154,7 +160,7 @@ def _is_prepared(code: Code, loader: ast.Name | ast.Attribute, module: Module, d
     if isinstance(loader, ast.Name):
         stores = module.stores.get((module.scope_of(loader), loader.id), ())
         statements = [above for store in stores for above in module.above(store) if isinstance(above, ast.Assign)]
-        sources = [_without_skipping(one.value) for one in statements]
+        sources = [_without_skipping(one.value) for one in statements if code.reached.of(one, module)]
         return any(
             _OF_ACCELERATOR.search(ast.unparse(one))
             or (isinstance(one, ast.Name) and depth < _DEEPEST and _is_prepared(code, one, module, depth + 1))
@@ -307,6 +313,12 @@ def _reads_own_setting(code: Code) -> bool:
     reads += [(module, node) for module, node in code.program.of(ast.Name) if _ACCUMULATES.fullmatch(node.id)]
     values = [code.values.of(node, module) for module, node in reads if code.reached.of(node, module)]
     return any(is_count(value) and value > 1 for value in values)
+
+
+def _wraps_otherwise(launched_with: Mapping[str, Any]) -> bool:
+    """Return whether Accelerate uses another wrapper than DistributedDataParallel: these pass on what is asked."""
+    is_asked = any(str(launched_with.get(name, False)).lower() != "false" for name in _OPTIONS_OF_OTHERS)
+    return is_asked or launched_with.get("distributed_type") in _OTHER_TYPES
 
 
 def _asked_of_wrapper(code: Code) -> Iterator[Finding]:

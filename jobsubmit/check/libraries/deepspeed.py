@@ -22,11 +22,11 @@ def check_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
 
     `read` returns the text of a file of the job. Source: DeepSpeedConfig._batch_assertion.
     """
-    if not code.program.imports("deepspeed", "transformers", "accelerate"):
+    if not code.program.imports("deepspeed", "transformers", "accelerate") or _are_changed(code):
         return
     words = [word.partition("=")[2] or word for word in code.facts.argv]
     settings = {**_settings(words, read), **code.values.arguments}
-    texts = (*words, *sorted(code.texts), *settings.values())
+    texts = (*words, *sorted(code.texts), *settings.values(), *code.observed.values.values())
     names = dict.fromkeys(name for name in texts if isinstance(name, str) and name.endswith(".json"))
     of_files = ((name, _batch_sizes(settings, read(posixpath.normpath(name)))) for name in names)
     for where, (total, *parts) in (*of_files, *_batches_in_code(code)) if code.world_size else ():
@@ -44,10 +44,16 @@ def check_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
         return
 
 
+def _are_changed(code: Code) -> bool:
+    """Return whether the program itself sets a size in a configuration."""
+    stores = ((module, node) for module, node in code.program.of(ast.Subscript) if isinstance(node.ctx, ast.Store))
+    sizes = ((module, node) for module, node in stores if getattr(node.slice, "value", None) in _BATCHES)
+    return any(code.reached.of(node, module) for module, node in sizes)
+
+
 def _batches_in_code(code: Code) -> Iterator[tuple[str, list[int]]]:
-    """Yield the three sizes of each dictionary of the program that has them and is not changed, and where it is."""
-    keys = (node.slice for _, node in code.program.of(ast.Subscript) if isinstance(node.ctx, ast.Store))
-    if not code.program.imports("deepspeed") or any(getattr(key, "value", None) in _BATCHES for key in keys):
+    """Yield the three sizes of each dictionary of the program that has them, and where it is."""
+    if not code.program.imports("deepspeed"):
         return
     for module, node in code.program.of(ast.Dict):
         items = {getattr(key, "value", None): value for key, value in zip(node.keys, node.values, strict=True)}

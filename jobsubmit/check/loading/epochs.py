@@ -27,7 +27,7 @@ def check_epochs(code: Code) -> Iterator[Finding]:
 
 
 def _no_epoch(code: Code) -> Iterator[Finding]:
-    if _sets_epochs(code) or code.program.imports(*_SET_EPOCHS) or not _has_epochs(code):
+    if _sets_epochs(code) or code.uses(*_SET_EPOCHS) or not _has_epochs(code):
         return
     for module, call, name in code.reached.calls:
         if name.startswith("torch.") and name.endswith(".DistributedSampler") and _is_shuffling(code, call, module):

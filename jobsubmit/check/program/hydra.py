@@ -1,7 +1,8 @@
 """The configuration that Hydra composes for a program: its files, the options of their groups, and the overrides.
 
-Source: Hydra 1.3, "The Defaults List" and "Basic Override syntax"; Hydra 0.11, "Config groups", where the path of the
-configuration is one file, and what a group has is merged at the top.
+Source: Hydra 1.3, "The Defaults List", "Basic Override syntax" and "Changes to default composition order": what a file
+says itself comes last since 1.1. Hydra 0.11, "Config groups", where the path of the configuration is one file, and what
+a group has is merged at the top.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class _Composer:
     is_complete: bool = True
     refused: list[Override] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    options: dict[str, Any] = field(default_factory=dict)  # of groups, that the defaults of a file override
 
     def add(self, name: str, group: str, depth: int) -> None:
         """Merge a file of a group, and those that its defaults name."""
@@ -142,17 +144,26 @@ class _Composer:
         if not isinstance(defaults, list) or "searchpath" in str(own.get("hydra")):
             self.is_complete = False
             return
+        self._take_overrides(defaults, group)
         if "_self_" not in defaults:
-            self._merge(own, place)
+            defaults = ["_self_", *defaults] if self.is_old else [*defaults, "_self_"]
         for entry in defaults:
             if entry == "_self_":
                 self._merge(own, place)
             else:
                 self._add_default(entry, group, depth)
 
+    def _take_overrides(self, defaults: list[Any], group: str) -> None:
+        """Take the entries `override /optim: adam`: they choose for groups that files further below have."""
+        for entry in defaults:
+            for key, option in entry.items() if isinstance(entry, dict) else ():
+                if str(key).startswith("override ") and "@" not in key:
+                    self.options.setdefault(_group(str(key).removeprefix("override "), group), option)
+
     def _add_default(self, entry: Any, group: str, depth: int) -> None:
         if isinstance(entry, str):
-            self.add(entry, group, depth + 1)
+            folder, _, name = _group(entry, group).rpartition("/")
+            self.add(name, folder, depth + 1)
             return
         for key, option in entry.items() if isinstance(entry, dict) else ():
             name = str(key).removeprefix("optional ").strip()
@@ -160,8 +171,9 @@ class _Composer:
             if name.startswith(("override ", "hydra/")) or "@" in name:
                 self.is_complete = self.is_complete and "@" not in name
                 continue
-            inner = name.strip("/") if name.startswith("/") else posixpath.join(group, name)
-            chosen = next((one.text for one in self.overrides if one.name == inner), option)
+            inner = _group(name, group)
+            default = self.options.get(inner, option)
+            chosen = next((one.text for one in self.overrides if one.name == inner), default)
             self.used.add(inner)
             for each in chosen if isinstance(chosen, list) else [chosen]:
                 is_there = self._file(inner, str(each)) in self.program.configurations
@@ -202,6 +214,11 @@ class _Composer:
     def _is_folder(self, group: str) -> bool:
         start = posixpath.join(self.folder, group) + "/"
         return any(path.startswith(start) for path in self.program.configurations)
+
+
+def _group(name: str, group: str) -> str:
+    """Return the path that a file of a group names, from there or, with `/`, from the folder of all."""
+    return posixpath.normpath(posixpath.join("/", group, name.strip())).strip("/")
 
 
 def _missing(values: Mapping[str, Any], above: str = "") -> Iterator[str]:

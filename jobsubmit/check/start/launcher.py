@@ -181,7 +181,7 @@ def _never_meet(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
         return
     if any(name.startswith(_SETS_OPTIONS) for name in started.environment):
         return
-    options = {**_settings_of(launch, read), **launch.options}
+    options = {**settings_of(launch, read), **launch.options}
     hint = _HINTS.get(launch.launcher, _HINTS["torchrun"])
     for name in _ADDRESSES:
         address = str(options.get(name, "")).partition(":")[0]
@@ -209,7 +209,7 @@ def _never_meet(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
 def _other_processes(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield a warning where a launcher starts fewer processes on each node than the job has."""
     launch = started.launch
-    settings = _settings_of(launch, read)
+    settings = settings_of(launch, read)
     total = launch.options.get("num_processes", settings.get("num_processes"))
     starts = int(total) // job.nodes if str(total).isdecimal() and launch.launcher == "accelerate" else launch.nproc
     is_given = "nproc_per_node" in launch.options or total is not None
@@ -225,14 +225,14 @@ def _nodes_of(launch: Launch, read: Callable[[str], str]) -> int | str | None:
     """Return how many nodes a launcher gets, by its options or its file; None if it is not known."""
     if launch.launcher != "accelerate" or "num_machines" in launch.options:
         return launch.nodes
-    file, settings = launch.options.get("config_file"), _settings_of(launch, read)
+    file, settings = launch.options.get("config_file"), settings_of(launch, read)
     if file and not settings:
         return None
     nodes = settings.get("num_machines", 1)
     return nodes if isinstance(nodes, int) else None
 
 
-def _settings_of(launch: Launch, read: Callable[[str], str]) -> Mapping[str, Any]:
+def settings_of(launch: Launch, read: Callable[[str], str]) -> Mapping[str, Any]:
     """Return what a configuration file of accelerate says."""
     file = str(launch.options.get("config_file", "")) if launch.launcher == "accelerate" else ""
     settings = parse_text(read(posixpath.normpath(posixpath.join(launch.folder, file)))) if file else {}

@@ -107,3 +107,37 @@ def test_the_code_gets_the_values(tmp_path: Path) -> None:
 def test_what_is_not_in_the_files_cannot_be_told(args: tuple[str, ...], tmp_path: Path) -> None:
     (found,) = checked(tmp_path, *args)
     assert found.startswith("arguments not all accepted arguments are known")
+
+
+LIGHTNING = """
+import hydra, pytorch_lightning as pl
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+def main(cfg):
+    trainer = hydra.utils.instantiate(cfg.trainer)
+    trainer.fit(hydra.utils.instantiate(cfg.model))
+main()
+"""
+TRAINER = {
+    "config.yaml": "defaults:\n  - _self_\n  - experiment: base\n",
+    "trainer/default.yaml": "_target_: pytorch_lightning.Trainer\nnum_nodes: 1\ndevices: 4\n",
+    "trainer/wide.yaml": "_target_: pytorch_lightning.Trainer\nnum_nodes: 2\ndevices: 4\n",
+    "pipeline/text.yaml": "# @package _global_\ndefaults:\n  - /trainer: default\n",
+    "experiment/base.yaml": "# @package _global_\ndefaults:\n  - /pipeline: text\n",
+    "experiment/large.yaml": "# @package _global_\ndefaults:\n  - /experiment/base.yaml\n",
+    "experiment/own.yaml": "# @package _global_\ndefaults:\n  - /pipeline: text\ntrainer: {num_nodes: 2}\n",
+    "experiment/other.yaml": "# @package _global_\ndefaults:\n  - /pipeline: text\n  - override /trainer: wide\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "is_wrong"), [("base", True), ("large", True), ("own", False), ("other", False)]
+)
+def test_what_a_file_says_itself_and_what_it_overrides_counts(experiment: str, is_wrong: bool, tmp_path: Path) -> None:
+    for name, text in TRAINER.items():
+        (tmp_path / "conf" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "conf" / name).write_text(text)
+    (tmp_path / "train.py").write_text(LIGHTNING)
+    fields: dict[str, Any] = {"resources": {"nodes": 2, "nproc_per_node": 4}}
+    found = findings(tmp_path, args=[f"experiment={experiment}"], **fields)
+    assert any("num_nodes is 1" in one.text for one in found) is is_wrong
+    assert not any(one.level == "unknown" for one in found)

@@ -488,3 +488,99 @@ dist.destroy_process_group()
 def test_a_number_by_which_the_first_step_divides(micro: int, is_wrong: bool, tmp_path: Path) -> None:
     shown = found(tmp_path, PARTS_OF_BATCH, hyperparameters={"micro": micro}, **EIGHT)
     assert ("unfulfilled" in shown) is is_wrong
+
+
+DEEPSPEED = """
+import argparse, json, torch, torch.nn as nn, deepspeed
+from accelerate import init_empty_weights
+from torch.utils.data import DataLoader, DistributedSampler
+parser = argparse.ArgumentParser()
+parser.add_argument("--model", default="small")
+parser.add_argument("--epochs", type=int, default=3)
+args = vars(parser.parse_args())
+deepspeed.init_distributed(dist_backend="nccl")
+args["config"] = f'conf/{args["model"]}_stage_2.json'
+settings = json.load(open(args["config"]))
+settings["scheduler"]["params"]["total_num_steps"] = 100
+{sets}
+with init_empty_weights():
+    nn.Linear(4, 1)
+data = torch.utils.data.TensorDataset(torch.ones(64, 4))
+engine, _, _, _ = deepspeed.initialize(model=nn.Linear(4, 1), config_params=settings)
+sampler = DistributedSampler(data, shuffle=True)
+loader = DataLoader(data, sampler=sampler, batch_size=4)
+for epoch in range(args["epochs"]):
+    {epochs}
+    for (batch,) in loader:
+        engine.backward(engine(batch.to(engine.device)).mean())
+        engine.step()
+"""
+SIZES = '{"train_batch_size": %d, "train_micro_batch_size_per_gpu": 4, "scheduler": {"params": {}}}'
+SETS_EPOCH = "sampler.set_epoch(epoch)"
+
+
+@pytest.mark.parametrize(
+    ("size", "sets", "epochs", "wrong"),
+    [
+        (32, "", SETS_EPOCH, set()),
+        (36, "", SETS_EPOCH, {"deepspeed-batch"}),
+        (36, 'settings["train_batch_size"] = 32', SETS_EPOCH, set()),
+        (32, "", "pass", {"set-epoch"}),
+    ],
+)
+def test_deepspeed_with_a_file_whose_name_is_computed(
+    size: int, sets: str, epochs: str, wrong: set[str], tmp_path: Path
+) -> None:
+    files = {"train.py": DEEPSPEED.replace("{sets}", sets).replace("{epochs}", epochs)}
+    with_files(tmp_path, {**files, "conf/small_stage_2.json": SIZES % size})
+    shown = findings(tmp_path, **EIGHT)
+    assert {one.check for one in shown if one.level in ("error", "warning")} == wrong
+
+
+PREPARED = """
+import argparse, torch, torch.nn as nn
+from accelerate import Accelerator
+from transformers import AutoModelForCausalLM
+from torch.utils.data import DataLoader
+parser = argparse.ArgumentParser()
+parser.add_argument("--deepspeed", action="store_true")
+parser.add_argument("--model")
+args = parser.parse_args()
+accelerator = Accelerator()
+model = AutoModelForCausalLM.from_pretrained(args.model)
+loader = DataLoader(torch.utils.data.TensorDataset(torch.ones(64, 4)), shuffle=True, batch_size=4)
+optimizer = torch.optim.AdamW(model.parameters())
+if args.deepspeed:
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+else:
+    model = accelerator.prepare(model)
+    {prepares}
+model.gradient_checkpointing_enable()
+for (batch,) in loader:
+    accelerator.backward(model(batch.to(accelerator.device)).loss)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+ACCELERATE = (
+    "accelerate launch --num_machines 2 --num_processes 8 --machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR "
+    "--main_process_port $MASTER_PORT {options} train.py --model /cache/llama"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "prepares", "wrong"),
+    [
+        ("--use_fsdp", "loader, optimizer = accelerator.prepare(loader, optimizer)", set()),
+        ("--use_fsdp", "optimizer = accelerator.prepare(optimizer)", {"no-sampler"}),
+        ("--config_file fsdp.yaml", "loader, optimizer = accelerator.prepare(loader, optimizer)", set()),
+        ("--multi_gpu", "loader, optimizer = accelerator.prepare(loader, optimizer)", {"wrapped-attribute"}),
+    ],
+)
+def test_what_accelerate_prepares_in_the_branch_that_is_taken(
+    options: str, prepares: str, wrong: set[str], tmp_path: Path
+) -> None:
+    settings = "distributed_type: FSDP\nnum_machines: 2\n"
+    with_files(tmp_path, {"train.py": PREPARED.format(prepares=prepares), "fsdp.yaml": settings})
+    fields = {**EIGHT, "command": ["bash", "-c", ACCELERATE.format(options=options)]}
+    shown = findings(tmp_path, **fields)
+    assert {one.check for one in shown if one.level in ("error", "warning")} == wrong
