@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 from jobsubmit.check.code import Code, is_count
-from jobsubmit.check.origins import beginning_of, words_of
+from jobsubmit.check.libraries.lightning_figures import check_figures
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.configuration import parse_text, read_text
+from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.module import Module, is_of_self, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
@@ -23,12 +23,6 @@ _TRAINERS = (
 )
 _DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
-_VALIDATES = re.compile(r"(?:on_)?(?:validation|val)_")
-_COMBINED = re.compile(
-    r"compute\(|torchmetrics|self\.\w*metric|metric\w*\(|all_gather|reduce|sync|Accuracy|auroc|f1", re.IGNORECASE
-)
-_DEEPEST = 8  # settings inside each other
-_ENDS = ("/", "_", ".", "-")  # of what several figures have in common
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
 
 
@@ -44,7 +38,7 @@ def check_lightning(code: Code, read: Callable[[str], str], *, is_by_fabric: boo
     if {"LightningCLI"} & code.names and code.facts.has_launcher:
         yield from _nodes_in_configuration(code, read)
     yield from _prepared_by_one(code)
-    yield from _judged_by_parts(code)
+    yield from check_figures(code)
 
 
 def _nodes_of_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
@@ -216,73 +210,6 @@ def _mapping(text: str) -> dict[str, object]:
     """Return what a YAML text says, if it is a mapping."""
     found = parse_text(text)
     return found if isinstance(found, dict) else {}
-
-
-def _judged_by_parts(code: Code) -> Iterator[Finding]:
-    """Yield a warning where the figure that chooses a checkpoint, or ends the training, is of one process's data."""
-    watched = _monitored(code) if code.is_parallel else frozenset()
-    for module, call in code.program.calls_of_attribute.get("log", ()):
-        method = module.function_of(call)
-        is_own = spelled(call.func) == "self.log" and method is not None and _VALIDATES.match(method.name)
-        name = _logged(code, argument(call, "name", 0), watched, module) if is_own else None
-        given = argument(call, "value", 1)
-        if name is None or given is None or hides_arguments(call):
-            continue
-        is_synchronized = argument(call, "sync_dist") is not None or _is_combined(code, given, module)
-        if not is_synchronized and code.may_be_used(call, module):
-            yield Finding(
-                "warning",
-                "part-as-whole",
-                module.where(call),
-                f"each process logs {name} of its own part of the data, and it decides which checkpoint is kept, or "
-                "when to stop",
-                "pass sync_dist=True, or log a metric of torchmetrics",
-            )
-            return
-
-
-def _logged(code: Code, name: ast.expr | None, watched: Collection[str], module: Module) -> str | None:
-    """Return which of the figures that are watched a name means, also one of which the end is computed: `"val/" + key`.
-
-    None if it means none.
-    """
-    value = code.values.of(name, module)
-    begin = beginning_of(code, name, module) if value is UNKNOWN else ""
-    found = (one for one in sorted(watched) if one == value or (begin.endswith(_ENDS) and one.startswith(begin)))
-    return next(found, None)
-
-
-def _monitored(code: Code) -> frozenset[str]:
-    """Return the names of the figures that something watches: `monitor="val_loss"`."""
-    given = [(module, node.value) for module, node in code.program.of(ast.keyword) if node.arg == "monitor"]
-    for module, node in code.program.of(ast.Dict):
-        given += [
-            (module, value)
-            for key, value in zip(node.keys, node.values, strict=True)
-            if isinstance(key, ast.Constant) and key.value == "monitor"
-        ]
-    named = {code.values.of(value, module) for module, value in given}
-    composed = code.values.composed
-    named |= set(_watched_in(composed.values)) if composed is not None else set()
-    for word in code.facts.argv:  # of LightningCLI: `--config=train.yaml`
-        text = read_text(code.program, word.rpartition("=")[2]) if word.endswith((".yaml", ".yml")) else ""
-        named |= set(_watched_in(parse_text(text))) if text else set()
-    return frozenset(name for name in named if isinstance(name, str))
-
-
-def _watched_in(settings: object, depth: int = 0) -> Iterator[str]:
-    if isinstance(settings, list):
-        settings = dict(enumerate(settings))
-    if isinstance(settings, dict) and depth < _DEEPEST:
-        for key, value in settings.items():
-            if key == "monitor" and isinstance(value, str):
-                yield value
-            yield from _watched_in(value, depth + 1)
-
-
-def _is_combined(code: Code, node: ast.expr, module: Module) -> bool:
-    """Return whether a figure seems to be of all processes: a metric, or one that was gathered."""
-    return _COMBINED.search(words_of(code, node, module)) is not None
 
 
 def _prepared_by_one(code: Code) -> Iterator[Finding]:

@@ -54,13 +54,19 @@ def parse_text(text: str, form: str = "yaml") -> Any:
         return UNKNOWN
 
 
-def merge_into(target: dict[str, Any], own: Mapping[str, Any]) -> None:
-    """Set the values of a mapping in another one, and those of the mappings in it; what is computed is UNKNOWN."""
+def merge(target: dict[str, Any], own: Mapping[str, Any]) -> None:
+    """Set the values of a mapping in another one, and those of the mappings in it."""
     for key, value in own.items():
         if isinstance(value, dict) and isinstance(target.get(key), dict):
-            merge_into(target[key], value)
+            merge(target[key], value)
         else:
-            target[key] = without_computed(value)
+            target[key] = _copied(value)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
 def without_computed(value: Any) -> Any:

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jobsubmit.check.program.configuration import merge_into, parse_text, read_text, without_computed
+from jobsubmit.check.program.configuration import merge, parse_text, read_text
+from jobsubmit.check.program.interpolation import interpolated
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
@@ -81,8 +82,8 @@ def compose(program: Program, words: Sequence[str]) -> Composed | None:
     composer = _Composer(program, folder, list(_overrides(words)), is_old)
     composer.add(posixpath.splitext(file)[0] if is_old else file.removesuffix(".yaml"), "", 0)
     composer.apply()
-    missing = tuple(_missing(composer.values))
-    return Composed(function, composer.values, composer.is_complete, tuple(composer.refused), missing)
+    values = interpolated(composer.values, program.attribute_stores.__contains__)
+    return Composed(function, values, composer.is_complete, tuple(composer.refused), tuple(_missing(values)))
 
 
 def _text(node: ast.expr | None) -> str | None:
@@ -126,7 +127,7 @@ class _Composer:
         text = read_text(self.program, self._file(group, name))
         read = parse_text(text) if text else UNKNOWN
         if isinstance(read, list) and group and not self.is_old and not _PACKAGE.search(text):
-            self.values[group] = without_computed(read)
+            self.values[group] = read
             return
         if not isinstance(read, dict) or depth > _DEEPEST:
             self.is_complete = self.is_complete and read is None
@@ -190,7 +191,7 @@ class _Composer:
             if not isinstance(target, dict):
                 self.is_complete = False
                 return
-        merge_into(target, own)
+        merge(target, own)
 
     def apply(self) -> None:
         """Apply the overrides of single values."""
@@ -205,7 +206,7 @@ class _Composer:
             for part in above:
                 target = target.get(part) if isinstance(target, dict) else None
             if isinstance(target, dict) and (last in target or one.sign):
-                target[last] = without_computed(parse_text(one.text))
+                target[last] = parse_text(one.text)
             elif not one.sign:
                 self.refused.append(one)
             else:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.configuration import merge_into, parse_text, read_configuration, without_computed
+from jobsubmit.check.program.configuration import merge, parse_text, read_configuration, without_computed
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.objects import default_of_field, fields_of, is_record
 from jobsubmit.check.program.operations import UNKNOWN, has_gaps
@@ -91,5 +91,5 @@ def _merged(configurations: Sequence[Any]) -> Any:
     for one in configurations:
         if not isinstance(one, dict):
             return UNKNOWN
-        merge_into(found, one)
+        merge(found, without_computed(one))
     return found

@@ -584,3 +584,37 @@ def test_what_accelerate_prepares_in_the_branch_that_is_taken(
     fields = {**EIGHT, "command": ["bash", "-c", ACCELERATE.format(options=options)]}
     shown = findings(tmp_path, **fields)
     assert {one.check for one in shown if one.level in ("error", "warning")} == wrong
+
+
+SHARED_STEP = """
+import hydra, pytorch_lightning as pl
+class Module(pl.LightningModule):
+    def training_step(self, batch, index):
+        return self._shared_step(batch, "train")
+    def validation_step(self, batch, index):
+        return self._shared_step(batch, prefix="val")
+    def _shared_step(self, batch, prefix):
+        loss = self.net(batch)
+        figures = {{"loss": loss, "error": loss * 2}}
+        figures = {{f"{{prefix}}/{{key}}": value for key, value in figures.items()}}
+        self.log_dict(figures, on_epoch=True{sync})
+        return loss
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+def main(cfg):
+    trainer = hydra.utils.instantiate(cfg.trainer, callbacks=[hydra.utils.instantiate(cfg.checkpoint)])
+    trainer.fit(Module())
+main()
+"""
+OF_CHECKPOINT = """
+defaults: [_self_, best]
+watched: {figure}
+trainer: {{_target_: pytorch_lightning.Trainer, num_nodes: 2, devices: 4}}
+"""
+BEST = 'checkpoint:\n  _target_: pytorch_lightning.callbacks.ModelCheckpoint\n  monitor: "${watched}"\n'
+
+
+@pytest.mark.parametrize(("figure", "is_wrong"), [("val/error", True), ("train/loss", False)])
+def test_a_figure_that_a_step_of_several_stages_logs(figure: str, is_wrong: bool, tmp_path: Path) -> None:
+    with_files(tmp_path, {"conf/config.yaml": OF_CHECKPOINT.format(figure=figure), "conf/best.yaml": BEST})
+    assert ("part-as-whole" in found(tmp_path, SHARED_STEP.format(sync=""), **EIGHT)) is is_wrong
+    assert "part-as-whole" not in found(tmp_path, SHARED_STEP.format(sync=", sync_dist=True"), **EIGHT)
