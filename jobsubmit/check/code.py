@@ -239,8 +239,9 @@ class Code:
 
     @cached_property
     def looks_elsewhere(self) -> bool:
-        """Return the same, unless they are found in modules of the program that were read."""
-        return bool(self.program.unread) or any(owner not in self.program.modules for owner in self._lookups)
+        """Return the same, unless they are found in an object's own class, or in modules that were read."""
+        known = {"self", *self.program.modules}
+        return bool(self.program.unread) or any(owner not in known for owner in self._lookups)
 
     @cached_property
     def _lookups(self) -> Sequence[str]:
@@ -250,10 +251,19 @@ class Code:
             is_literal = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
             if name == "getattr" and not is_literal and call.args and not _ARGUMENTS.match(ast.unparse(call.args[0])):
                 owner = self.program.name_of(call.args[0], module)
-                found += [] if owner.startswith(("torch.", "torchvision.")) else [owner or "?"]
+                is_of_library = owner.startswith(("torch.", "torchvision."))
+                found += [] if is_of_library or self._finds_no_function(call) else [owner or "?"]
             if name.endswith("import_module"):
                 found.append("?")
         return found
+
+    def _finds_no_function(self, lookup: ast.Call) -> bool:
+        """Return whether no function of the program has a name that begins as what is looked up: `f"block{number}"`."""
+        match lookup.args[1:2]:
+            case [ast.JoinedStr(values=[ast.Constant(value=str(begin)), *_])]:
+                functions = self.program.of(ast.FunctionDef, ast.AsyncFunctionDef)
+                return not any(function.name.startswith(begin) for _, function in functions)
+        return False
 
     def may_be_used(self, node: ast.AST, module: Module) -> bool:
         """Return whether a node may be executed: what is in a function or class that is named nowhere is not."""

@@ -14,6 +14,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.imports import ImportSearch, is_in_branch, may_fail
 from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.configuration import read_text
+from jobsubmit.check.program.reading import INSTALLED_FROM, find_module, folders_of
 from jobsubmit.common.finding import Finding
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
@@ -120,7 +121,20 @@ def check_packages(
                 "installs, or install it for that Python (it may have another name than its module: opencv-python)"
             )
             text = f"the nodes' Python has no module {top}"
+            if folder := _folder_beside(code, top):
+                place = "the code directory itself" if folder == "." else folder
+                text = f"Python does not find the module {top}: it looks in the boot file's folder, and not in {place}"
+                hint = f"add `-e PYTHONPATH={folder}`, or in the job file env: {{PYTHONPATH: {folder}}}"
             yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
+
+
+def _folder_beside(code: Code, top: str) -> str:
+    """Return the folder of the code that has a module which Python does not find there; empty if there is none."""
+    is_unread = any(name.partition(".")[0] == top for name in code.program.unread)
+    places = (root for root in INSTALLED_FROM if is_unread and find_module(top, (root,), code.program.paths))
+    folders = (root for root in INSTALLED_FROM if is_unread and f"{root}{top}" in folders_of(code.program.paths))
+    found = next(iter((*places, *folders)), None)
+    return "" if found is None else found.rstrip("/") or "."
 
 
 def _needed_by(node: ast.Import | ast.ImportFrom) -> list[str]:

@@ -56,6 +56,7 @@ from jobsubmit.check.program.operations import UNKNOWN, Several, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.shell.started import Started, file_of, start_on
 from jobsubmit.check.shell.texts import is_open
+from jobsubmit.check.start.alone import check_alone
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.environment import (
     JOB_OF_SLURM,
@@ -189,6 +190,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
             lambda: () if is_unclear else check_arguments(code().line, words, str(plan.boot_file), plan.mode),
         ),
         ("overrides", lambda: check_overrides(code(), words)),
+        ("alone", lambda: () if job.command is None else check_alone(code(), started, last)),
         ("gpu-request", lambda: check_gpu_request(code(), job.backend.missing_gpu_request())),
         ("lightning", lambda: check_lightning(code(), read, is_by_fabric=launch.launcher == "fabric")),
         ("deepspeed", lambda: check_deepspeed(code(), read)),

@@ -22,7 +22,7 @@ _SECONDS = 20
 _FIND = """
 import importlib.util, json, os, site, sys
 from importlib.machinery import PathFinder
-places = [site.getusersitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+places = [site.getusersitepackages(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 found = [name for name in sys.argv[1:] if importlib.util.find_spec(name) or PathFinder.find_spec(name, places)]
 print(json.dumps(found))
 """
@@ -102,7 +102,8 @@ def _find_missing_files(python: ChosenPython, modules: Collection[str]) -> set[s
     if not sites or has_finders or _includes_system_packages(python):
         return set()
     folders = [line.strip() for text in texts for line in text.splitlines()]
-    places = [*sites, *folders, site.getusersitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    named_places = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))  # "" would be the current folder
+    places = [*sites, *folders, site.getusersitepackages(), *named_places]
     named = set(modules) - sys.stdlib_module_names
     return {name for name in named if PathFinder.find_spec(name, places) is None}
 

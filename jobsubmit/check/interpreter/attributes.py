@@ -260,10 +260,13 @@ class Attributes(Expressions):
             return External(name)
         if module.is_skimmed:
             return External(name)
-        parent = name.rpartition(".")[0]
-        if parent in self.program.modules:
-            self.imported(parent)
-        return self.module_value(module)
+        parent, _, last = name.rpartition(".")
+        package = self.imported(parent) if parent in self.program.modules else None
+        found = self.module_value(module)
+        if isinstance(package, ModuleValue) and last not in package.scope.names:
+            self.memory.touch(package.scope)
+            package.scope.names[last] = found
+        return found
 
     def member(self, owner: Any, base: str, name: str) -> Any:
         """Return what a module has under a name: a variable, or a module inside it."""

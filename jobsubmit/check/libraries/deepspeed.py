@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.common.finding import Finding
 
@@ -30,6 +31,8 @@ def check_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
     names = dict.fromkeys(name for name in texts if isinstance(name, str) and name.endswith(".json"))
     of_files = ((name, _batch_sizes(settings, read(posixpath.normpath(name)))) for name in names)
     for where, (total, *parts) in (*of_files, *_batches_in_code(code)) if code.world_size else ():
+        if any(argument(call, "mpu") is not None for _, call in code.calls("deepspeed.initialize")):
+            return  # several processes may share a batch
         known = [part for part in parts if part]
         product = math.prod((*known, code.world_size or 1))
         if not total or (total == product if len(known) == len(parts) else total % product == 0):

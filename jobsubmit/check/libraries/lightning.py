@@ -54,9 +54,17 @@ def _nodes_of_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Find
                 module.where(call),
                 f"num_nodes of {spelled(call.func)}() is {nodes}, and the job has {code.facts.nodes}: Lightning "
                 "refuses that",
-                'pass num_nodes=int(os.environ["NNODES"])',
+                _how_to_count(code, call, module),
             )
             return
+
+
+def _how_to_count(code: Code, call: ast.Call, module: Module) -> str:
+    """Return what to give a Trainer, also its number of devices where that does not fit: Lightning compares both."""
+    devices = code.values.of(argument(call, "devices"), module)
+    if is_count(devices) and code.processes and devices != code.processes:
+        return 'pass num_nodes=int(os.environ["NNODES"]) and devices=int(os.environ["LOCAL_WORLD_SIZE"])'
+    return 'pass num_nodes=int(os.environ["NNODES"])'
 
 
 def _nodes_given(code: Code, call: ast.Call, module: Module, read: Callable[[str], str]) -> Any:

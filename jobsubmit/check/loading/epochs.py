@@ -30,7 +30,8 @@ def _no_epoch(code: Code) -> Iterator[Finding]:
     if _sets_epochs(code) or code.uses(*_SET_EPOCHS) or not _has_epochs(code):
         return
     for module, call, name in code.reached.calls:
-        if name.startswith("torch.") and name.endswith(".DistributedSampler") and _is_shuffling(code, call, module):
+        is_sampler = name.startswith("torch.") and name.endswith(".DistributedSampler")
+        if (is_sampler and _is_shuffling(code, call, module)) or _has_sampler_of_timm(code, call, name, module):
             yield Finding(
                 "warning",
                 "set-epoch",
@@ -39,6 +40,15 @@ def _no_epoch(code: Code) -> Iterator[Finding]:
                 "call sampler.set_epoch(epoch) at the beginning of each epoch",
             )
             return
+
+
+def _has_sampler_of_timm(code: Code, call: ast.Call, name: str, module: Module) -> bool:
+    """Return whether a call makes one of timm's loaders for the training, with a sampler for several processes."""
+    if not name.startswith("timm.") or not name.endswith(".create_loader"):
+        return False
+    trains, is_divided = argument(call, "is_training"), argument(call, "distributed")
+    is_on = all(one is not None and code.values.truth(one, module) for one in (trains, is_divided))
+    return is_on and code.is_parallel
 
 
 def _sets_epochs(code: Code) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.collectives.calls import BARRIERS, CollectiveFinder, finder_of
@@ -156,9 +156,15 @@ def _uses(call: ast.Call, module: Module) -> Iterator[ast.Call]:
     statement = module.parents.get(call)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     names = {node.id for target in targets for node in walk(target) if isinstance(node, ast.Name)}
-    for node in walk(module.scope_of(call)):
-        if isinstance(node, ast.Call) and any(isinstance(one, ast.Name) and one.id in names for one in walk(node)):
-            yield node
+    nodes = list(walk(module.scope_of(call)))
+    for node in nodes:  # in their order: what is computed from the results counts as well
+        if isinstance(node, ast.Assign) and node.lineno > call.lineno and _names_one(node.value, names):
+            names |= {one.id for target in node.targets for one in walk(target) if isinstance(one, ast.Name)}
+    yield from (node for node in nodes if isinstance(node, ast.Call) and _names_one(node, names))
+
+
+def _names_one(node: ast.AST, names: Container[str]) -> bool:
+    return any(isinstance(one, ast.Name) and one.id in names for one in walk(node))
 
 
 def _combines(finder: CollectiveFinder, nodes: Iterable[ast.AST], module: Module) -> bool:

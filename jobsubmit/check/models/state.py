@@ -12,7 +12,7 @@ from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.tree import walk
-from jobsubmit.check.program.variables import values_of_field
+from jobsubmit.check.program.variables import assigned_to, values_of_field
 from jobsubmit.check.wrapper import is_unconditional, is_wrapped, names_of_wrappers
 from jobsubmit.common.finding import Finding
 
@@ -78,6 +78,7 @@ def check_wrapped_state(code: Code) -> Iterator[Finding]:
     if not code.wraps_models or code.world_size == 1:
         return
     yield from _other_keys(code)
+    yield from _copied_keys(code)
     yield from _attributes_inside(code)
 
 
@@ -101,6 +102,31 @@ def _other_keys(code: Code) -> Iterator[Finding]:
                 else f"the keys of this state do not begin with `module.`, because {saving} saves the model inside the "
                 "wrapper; the wrapper that loads it has keys with that: torch refuses to load it",
                 "save and load the model inside the wrapper: model.module.state_dict()",
+            )
+            return
+
+
+def _copied_keys(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a model that is no wrapper, at least in one branch, gets the state of a wrapper.
+
+    `teacher_without_ddp.load_state_dict(student.state_dict())`
+    """
+    for module, call in code.program.calls_of_attribute.get("load_state_dict", ()):
+        given = call.args[0] if len(call.args) == 1 and not call.keywords else None
+        target = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if given is None or not _is_call_of(given, "state_dict") or not isinstance(target, ast.Name):
+            continue
+        source = given.func.value if isinstance(given.func, ast.Attribute) else target
+        stores = module.stores.get((module.scope_of(target), target.id), ())
+        inner = [one for one in stores if getattr(assigned_to(one, module), "attr", "") == "module"]
+        if inner and is_wrapped(code, source, module) and code.reached.of(call, module):
+            yield Finding(
+                "warning",
+                "other-keys",
+                module.where(call),
+                "the keys of this state begin with `module.`, because it is that of a wrapper; the model that loads it "
+                "has keys without that: torch refuses to load it",
+                "load the state of what is inside the wrapper: model.module.state_dict()",
             )
             return
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code
-from jobsubmit.check.origins import words_of
+from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
@@ -86,7 +86,8 @@ def _asks_mpi(code: Code) -> Iterator[Finding]:
         if any(ast.unparse(target) in _WRITTEN_RANKS for target in node.targets) and code.reached.is_sure(node, module)
     ]
     for module, rank in (*given, *written):
-        if _FROM_MPI.search(words_of(code, rank, module)) and not _is_guarded(rank, module):
+        asked = [(home, part) for home, part in origins(code, rank, module) if _FROM_MPI.search(ast.unparse(part))]
+        if any(code.reached.is_sure(part, home) for home, part in asked) and not _is_guarded(rank, module):
             text = f"{ast.unparse(rank)} is the rank of MPI, but no mpirun starts the processes: each would train alone"
             hint = "take the rank from RANK, which the launcher sets, or start the job with mpirun in `command`"
             yield Finding("error", "same-ranks", module.where(rank), text, hint)

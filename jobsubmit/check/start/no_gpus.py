@@ -9,6 +9,7 @@ from itertools import takewhile
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.registries import registered
 from jobsubmit.check.start.device_of_call import device_text
 from jobsubmit.common.finding import Finding
@@ -25,6 +26,8 @@ _FEWER = (
     "on the local backend the nodes are this machine: start fewer processes (--nodes 1, resources.nproc_per_node), or "
     "add --backend to check the job for other nodes"
 )
+_MOST_PLACES = 8  # that a message names
+_MAKE_MODELS = ("torchvision", "timm", "transformers", "monai", "segmentation_models_pytorch", "torch_geometric")
 _USE_CPU = "ACCELERATE_USE_CPU"
 _HF_PARSER = "transformers.HfArgumentParser"
 _ON_CPU = frozenset(["use_cpu", "no_cuda", _USE_CPU])
@@ -46,18 +49,27 @@ def check_gpu_request(code: Code, field: str) -> Iterator[Finding]:
 
 
 def without_gpus(code: Code) -> Iterator[Finding]:
-    for module, call, name in code.reached.calls:
-        used = _gpu_use(code, call, name, module)
-        is_sure = code.reached.is_sure(call, module)
-        if used and (is_sure or _is_unconditional(call, module)):
-            yield Finding(
-                "error" if is_sure else "warning",
-                "cuda-on-cpu",
-                module.where(call),
-                f"{used} needs a GPU, but {code.facts.no_gpus}",
-                _FEWER if code.facts.why_no_gpus else _OTHER_NODES,
-            )
-            return
+    """Yield one finding for all places that need a GPU, an error if one of them is surely reached."""
+    uses = {
+        module.where(call): (used, code.reached.is_sure(call, module))
+        for module, call, name in code.reached.calls
+        if (used := _gpu_use(code, call, name, module))
+        and (code.reached.is_sure(call, module) or _is_unconditional(call, module))
+    }
+    if not uses:
+        return
+    first = next((where for where, (_, is_sure) in uses.items() if is_sure), next(iter(uses)))
+    used, is_sure = uses.pop(first)
+    text = f"{used} needs a GPU, but {code.facts.no_gpus}"
+    if uses:
+        others = [f"{where} {used}" for where, (used, _) in uses.items()]
+        places = ", ".join(others[:_MOST_PLACES])
+        text = f"{used} needs a GPU, but {code.facts.no_gpus}. These need one, too: {places}"
+        if len(others) > _MOST_PLACES:
+            more = len(others) - _MOST_PLACES
+            text = f"{used} needs a GPU, but {code.facts.no_gpus}. These need one, too: {places}, and {more} more"
+    hint = _FEWER if code.facts.why_no_gpus else _OTHER_NODES
+    yield Finding("error" if is_sure else "warning", "cuda-on-cpu", first, text, hint)
 
 
 def each_for_itself(code: Code) -> Iterator[Finding]:
@@ -71,7 +83,7 @@ def each_for_itself(code: Code) -> Iterator[Finding]:
     if code.world_size == 1 or not code.facts.has_launcher or is_said or code.facts.environment.get(_USE_CPU):
         return
     for module, call, name in code.reached.calls:
-        hint = f"set {_USE_CPU}=true in `env`"
+        hint = f'add `-e {_USE_CPU}=true`, or in the job file env: {{{_USE_CPU}: "true"}}'
         if name == "accelerate.Accelerator":
             cpu = argument(call, "cpu")
             if hides_arguments(call) or (cpu is not None and code.values.of(cpu, module) not in (None, False)):
@@ -117,10 +129,9 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
         if call.func.attr == "cuda" and "cuda" not in code.program.methods:
             return ".cuda()"
         if call.func.attr == "to" and (call.args or argument(call, "device")):
-            device = device_text(code, call.args[0] if call.args else argument(call, "device"), module)
-            return f'.to("{device}")' if device.startswith("cuda") else ""
+            return _moved_to(code, call.args[0] if call.args else argument(call, "device"), module)
     if name.endswith(".convert_sync_batchnorm"):
-        return "SyncBatchNorm"
+        return "SyncBatchNorm" if _may_have_batch_norms(code) else ""
     if is_ddp(name):
         ids = argument(call, "device_ids", 1)
         while isinstance(ids, ast.IfExp) and (truth := code.values.truth(ids.test, module)) is not None:
@@ -128,3 +139,23 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
         if isinstance(ids, ast.List) and ids.elts and code.values.of(ids.elts[0], module) is not None:
             return f"device_ids={ast.unparse(ids)}"
     return ""
+
+
+def _moved_to(code: Code, device: ast.expr | None, module: Module) -> str:
+    text = device_text(code, device, module)
+    if device is not None and _is_number(code, device, module):
+        return f".to({ast.unparse(device)})"
+    return f'.to("{text}")' if text.startswith("cuda") else ""
+
+
+def _is_number(code: Code, device: ast.expr, module: Module) -> bool:
+    """Return whether a device is given by its number, in each process if these differ."""
+    value = code.values.of(device, module)
+    values = value.values if isinstance(value, Several) else (value,)
+    return all(type(one) is int for one in values)
+
+
+def _may_have_batch_norms(code: Code) -> bool:
+    """Return whether a model may have layers that SyncBatchNorm, which is for GPUs, replaces; else it does nothing."""
+    own = {name for name in code.names if "BatchNorm" in name} - {"SyncBatchNorm"}
+    return bool(own) or code.program.imports(*_MAKE_MODELS) or bool(code.program.unread)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import sys
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from node_status import ended
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.status_file import write_status
 from jobsubmit.backends.local.backend import LocalBackend
+from jobsubmit.backends.local.python import ChosenPython, find_missing
 from jobsubmit.backends.models import JobHandle, State
 from jobsubmit.config import load_settings
 from jobsubmit.errors import BackendError
@@ -45,3 +47,16 @@ def test_a_status_of_a_newer_version_is_not_guessed_at() -> None:
     status = LocalBackend(settings).status(HANDLE)
     assert (status.state, status.reason) == (State.UNKNOWN, "NEWER")
     assert "newer version" in status.message
+
+
+def test_a_module_in_the_current_folder_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package/__init__.py").touch()
+    link = tmp_path / "venv/bin/python"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert find_missing(ChosenPython(str(link), "the active virtual environment"), ["own_package"]) == {"own_package"}
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert find_missing(ChosenPython(str(link), "the active virtual environment"), ["own_package"]) == set()

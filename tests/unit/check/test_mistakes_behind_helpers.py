@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import IMPORTED, SLURM, findings, found, with_files
+from checked import IMPORTED, SLURM, STARTED, findings, found, with_files
 
 EIGHT: dict[str, Any] = {"resources": {"nodes": 2, "nproc_per_node": 4}, "backend": {**SLURM, "gpus_per_node": 4}}
 
@@ -618,3 +618,189 @@ def test_a_figure_that_a_step_of_several_stages_logs(figure: str, is_wrong: bool
     with_files(tmp_path, {"conf/config.yaml": OF_CHECKPOINT.format(figure=figure), "conf/best.yaml": BEST})
     assert ("part-as-whole" in found(tmp_path, SHARED_STEP.format(sync=""), **EIGHT)) is is_wrong
     assert "part-as-whole" not in found(tmp_path, SHARED_STEP.format(sync=", sync_dist=True"), **EIGHT)
+
+
+PARALLEL = {
+    "core/__init__.py": "import core.state\nmpu = state\n",
+    "core/state.py": """
+import torch.distributed as dist
+_GROUP = None
+def initialize(size):
+    global _GROUP
+    for first in range(0, dist.get_world_size(), size):
+        ranks = range(first, first + size)
+        group = dist.new_group(ranks)
+        if dist.get_rank() in ranks:
+            _GROUP = group
+def get_group():
+    assert _GROUP is not None
+    return _GROUP
+""",
+    "train.py": """
+import argparse, os, torch, torch.distributed as dist
+from core import mpu
+from core.state import get_group
+def by_mpi(args):
+    from mpi4py import MPI
+    args.rank = MPI.COMM_WORLD.Get_rank()
+    args.world_size = MPI.COMM_WORLD.Get_size()
+parser = argparse.ArgumentParser()
+args = parser.parse_args()
+args.rank, args.world_size = int(os.getenv("RANK", "0")), int(os.getenv("WORLD_SIZE", "1"))
+if hasattr(args, "deepspeed_mpi") and args.deepspeed_mpi:
+    by_mpi(args)
+dist.init_process_group("nccl", rank=args.rank, world_size=args.world_size)
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+mpu.initialize(4)
+dist.all_reduce(torch.ones(1).cuda(), group=get_group())
+dist.destroy_process_group()
+""",
+}
+
+
+def test_groups_by_an_alias_of_a_module_and_a_rank_that_only_mpi_would_change(tmp_path: Path) -> None:
+    with_files(tmp_path, PARALLEL)
+    assert not [one for one in findings(tmp_path, **EIGHT) if one.level in ("error", "warning")]
+
+
+TEACHER = (
+    IMPORTED
+    + """
+from nets import build
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+student, teacher = build(sys.argv[1]).cuda(), build(sys.argv[1]).cuda()
+if has_norms(student):
+    teacher = DDP(teacher, device_ids=[local_rank])
+    teacher_without_ddp = teacher.module
+else:
+    teacher_without_ddp = teacher
+student = DDP(student, device_ids=[local_rank])
+teacher_without_ddp.load_state_dict({state})
+old = {{key.replace("module.", ""): value for key, value in torch.load("/cache/old.pt", map_location="cpu").items()}}
+dist.destroy_process_group()
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_wrong"), [("student.module.state_dict()", False), ("student.state_dict()", True)]
+)
+def test_a_teacher_that_gets_the_state_of_a_wrapped_student(state: str, is_wrong: bool, tmp_path: Path) -> None:
+    shown = found(tmp_path, TEACHER.format(state=state), args=["small"], **EIGHT)
+    assert ("other-keys" in shown) is is_wrong
+
+
+BY_TIMM = """
+import argparse, os, torch, torch.distributed as dist, torch.nn as nn
+from timm.data import create_dataset, create_loader
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block1, self.block2 = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(self, x):
+        for number in range(2):
+            x = getattr(self, f"block{{number + 1}}")(x)
+        return x
+args = argparse.ArgumentParser().parse_args()
+args.distributed = int(os.environ["WORLD_SIZE"]) > 1
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+dist.init_process_group("nccl")
+loader = create_loader(create_dataset("", "/cache/data"), 224, 8, is_training=True, distributed=args.distributed)
+model = DDP(Net().cuda(), device_ids=[local_rank])
+for epoch in range(90):
+    {epochs}
+    for images, targets in loader:
+        model(images).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(("epochs", "is_wrong"), [("loader.sampler.set_epoch(epoch)", False), ("pass", True)])
+def test_the_epochs_of_a_loader_of_timm(epochs: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("set-epoch" in found(tmp_path, BY_TIMM.format(epochs=epochs), **EIGHT)) is is_wrong
+
+
+ON_GPUS = """
+import os, torch, torch.distributed as dist, torch.nn as nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Trainer:
+    def __init__(self, model):
+        self.gpu_id = int(os.environ["LOCAL_RANK"])
+        self.model = DDP(model.to(self.gpu_id), device_ids=[self.gpu_id])
+    def step(self, batch):
+        self.model(batch.cuda()).mean().backward()
+dist.init_process_group("gloo")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(4, 4), {norm}))
+trainer = Trainer(model)
+trainer.step(torch.ones(2, 4))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("norm", "has_norms"), [("nn.ReLU()", False), ("nn.BatchNorm1d(4)", True)])
+def test_one_message_names_all_places_that_need_a_gpu(norm: str, has_norms: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ON_GPUS.format(norm=norm))
+    (one,) = [one for one in findings(tmp_path, backend={"kind": "local"}) if one.check == "cuda-on-cpu"]
+    assert one.text.startswith("torch.cuda.set_device() needs a GPU, but these nodes have none. These need one, too: ")
+    for place in ("7 .to(self.gpu_id)", "9 .cuda()"):
+        assert f"train.py:{place}" in one.text
+    assert ("SyncBatchNorm" in one.text) is has_norms
+
+
+def test_a_module_of_the_code_that_python_does_not_find(tmp_path: Path) -> None:
+    with_files(tmp_path, {"own/__init__.py": "", "scripts/train.py": "import own\n"})
+    for missing, env, is_wrong in (({"own"}, {}, True), ({"own"}, {"PYTHONPATH": "."}, False), (set(), {}, False)):
+        shown = findings(tmp_path, missing=missing, boot_file="scripts/train.py", env=env)
+        hints = [one.hint for one in shown if one.check == "packages"]
+        assert hints == (["add `-e PYTHONPATH=.`, or in the job file env: {PYTHONPATH: .}"] if is_wrong else [])
+
+
+REPORTS = (
+    STARTED
+    + """
+def validate(model, loader):
+    total = 0.0
+    for x, y in loader:
+        total += model(x.cuda()).mean().item()
+    return total / len(loader), total
+data = TensorDataset(torch.ones(64, 4), torch.ones(64))
+loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, shuffle=False))
+model = DDP(nn.Linear(4, 1).cuda(), device_ids=[int(os.environ["LOCAL_RANK"])])
+loss, total = validate(model, loader)
+figures = torch.tensor([loss, total]).cuda()
+{combines}
+print(figures)
+"""
+)
+
+
+@pytest.mark.parametrize(("combines", "is_wrong"), [("dist.all_reduce(figures)", False), ("", True)])
+def test_results_that_are_put_into_a_tensor_and_combined(combines: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("part-as-whole" in found(tmp_path, REPORTS.format(combines=combines), **EIGHT)) is is_wrong
+
+
+ONE_PASS = (
+    STARTED
+    + """
+data = TensorDataset(torch.ones(64, 4), torch.ones(64))
+model = DDP(nn.Linear(4, 1).cuda(), device_ids=[int(os.environ["LOCAL_RANK"])])
+for step, (x, y) in enumerate(DataLoader(data, batch_size=4, sampler=DistributedSampler(data))):
+    model(x.cuda()).mean().backward()
+"""
+)
+
+
+def test_a_single_pass_needs_no_epoch(tmp_path: Path) -> None:
+    assert "set-epoch" not in found(tmp_path, ONE_PASS, **EIGHT)
+
+
+@pytest.mark.parametrize(("devices", "is_named"), [("1", True), ("4", False), ("count", False)])
+def test_the_hint_for_a_trainer_names_devices_that_do_not_fit(devices: str, is_named: bool, tmp_path: Path) -> None:
+    begin = "import sys, pytorch_lightning as pl\ncount = int(sys.stdin.readline())\n"
+    (tmp_path / "train.py").write_text(f"{begin}pl.Trainer(devices={devices}).fit(None)\n")
+    (one,) = [one for one in findings(tmp_path, **EIGHT) if one.check == "lightning-nodes"]
+    assert ("LOCAL_WORLD_SIZE" in (one.hint or "")) is is_named

@@ -301,3 +301,34 @@ def test_a_program_that_reads_the_number_of_its_node(number: str, tmp_path: Path
     text = BY_TASK.format(is_task=f'"{number}" in os.environ', number=number)
     shown = found(tmp_path, text, command="bash run.sh", **GPUS)
     assert bool(shown & {"launcher-nodes", "same-ranks"}) is (number == "NODE")
+
+
+ALONE = """
+import {imported}torch
+model = torch.nn.Linear(4, 1)
+model(torch.ones(2, 4)).mean().backward()
+{reads}
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "imported", "reads", "is_alone"),
+    [
+        ("python train.py", "", "", True),
+        ("python train.py", "os, ", 'print(os.environ["NODE_RANK"])', False),
+        (["bash", "-c", "python train.py --node $NODE_RANK"], "sys, ", "print(sys.argv)", False),
+        (["bash", "-c", "RANK=$NODE_RANK python train.py"], "", "", False),
+        (
+            ["bash", "-c", "torchrun --nnodes 2 --node_rank $NODE_RANK --master_addr $MASTER_ADDR train.py"],
+            "",
+            "",
+            False,
+        ),
+    ],
+)
+def test_a_program_that_does_not_know_its_node(
+    command: str | list[str], imported: str, reads: str, is_alone: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(ALONE.format(imported=imported, reads=reads))
+    shown = findings(tmp_path, command=command, **GPUS)
+    assert any("train by itself" in one.text for one in shown) is is_alone
