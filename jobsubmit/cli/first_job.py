@@ -54,7 +54,6 @@ def write_first_job(
         ) from error
     if files:
         out.talk(f"wrote {code}/, the sample training code")
-    out.talk(f"wrote {SCHEMA_NAME}: editors use it to complete and check the job file")
     if out.json:
         out.document({"job_file": str(job), "code_dir": str(code or directory)})
     else:
