@@ -25,7 +25,7 @@ from jobsubmit.report.training_text import left_cell, loss_cell, step_cell
 _SHOWN = 50
 _WATCH_SECONDS = 1.0
 _COLUMNS = ("id", "state", "step", ">loss", ">ETA", "mode", "nodes", "backend")
-_DROPPED = ("ETA", "loss", "step")  # in this order, on a narrow terminal
+_DROPPED = ("ETA", "loss", "step", "nodes", "mode", "backend")  # in this order, on a narrow terminal
 _NARROWEST = 12  # for ids
 _GAP = 2  # between two columns of a table
 States: TypeAlias = Annotated[

@@ -33,3 +33,5 @@ def test_no_id_is_cut_and_each_job_has_its_state(
     assert "".join(line.split(" ")[0] for line in lines[1:]) == "".join(ids)
     assert text.getvalue().count("FAILED (EXIT_CODE)") == len(ids)
     assert text.getvalue().count("5s\n") == len(ids)
+    is_whole = len(ids[1]) + len("  FAILED (EXIT_CODE)  age") <= width
+    assert (len(lines) == 1 + len(ids)) is is_whole  # only an id that leaves no room for the state has two lines
