@@ -134,7 +134,8 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
                 module.where(call),
                 f"the rank is only the number of the process on its node: all {code.facts.nodes} nodes have the same "
                 "ranks",
-                "add those of the nodes before: rank = node_rank * processes_per_node + local_rank",
+                "add those of the nodes before: rank = node_rank * processes_per_node + local_rank, and "
+                "world_size = nodes * processes_per_node",
             )
             return
 
