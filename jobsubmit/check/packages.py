@@ -21,6 +21,7 @@ FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
 _INSTALLS = re.compile(r"\binstall\b([^\n;&|]*)")
 _BUILDS = re.compile(r"setup\.py\s+(?:install|develop|build)|pip3? install\s[^\n;&|]*(?:\.(?:\s|$|/)|/)")
 _MOST_BUILDERS = 20
+_REQUIREMENTS = "requirements.txt"
 # Modules whose package has another name.
 _OTHER_NAMES = {
     **{"PIL": "pillow", "cv2": "opencv_python", "sklearn": "scikit_learn", "yaml": "pyyaml", "skimage": "scikit_image"},
@@ -121,11 +122,24 @@ def check_packages(
                 "installs, or install it for that Python (it may have another name than its module: opencv-python)"
             )
             text = f"the nodes' Python has no module {top}"
+            if requirements is None and _names_package(bundle, top):
+                hint = (
+                    f"{_REQUIREMENTS} names its package: add `--set requirements={_REQUIREMENTS}`, or "
+                    f"requirements: {_REQUIREMENTS} to the job file, and each node installs it"
+                )
             if folder := _folder_beside(code, top):
                 place = "the code directory itself" if folder == "." else folder
                 text = f"Python does not find the module {top}: it looks in the boot file's folder, and not in {place}"
                 hint = f"add `-e PYTHONPATH={folder}`, or in the job file env: {{PYTHONPATH: {folder}}}"
             yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
+
+
+def _names_package(bundle: Bundle, top: str) -> bool:
+    """Return whether the file of requirements in the code directory names a package like a module."""
+    file = next((one for one in bundle.files if one.path == _REQUIREMENTS), None)
+    text = Path(file.source).read_text(errors="replace") if file is not None else ""
+    names = {re.split(r"[^\w.-]", line.strip(), maxsplit=1)[0].lower().replace("-", "_") for line in text.splitlines()}
+    return _OTHER_NAMES.get(top, top).lower() in names
 
 
 def _folder_beside(code: Code, top: str) -> str:

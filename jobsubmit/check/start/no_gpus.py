@@ -20,7 +20,7 @@ _NEEDS_GPU = frozenset(
 )
 _OTHER_NODES = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
-    "GPUs in `backend`, or put it under `if torch.cuda.is_available():`"
+    'GPUs in `backend`, or let the code choose: `device = "cuda" if torch.cuda.is_available() else "cpu"`'
 )
 _FEWER = (
     "on the local backend the nodes are this machine: start fewer processes (--nodes 1, resources.nproc_per_node), or "
@@ -91,7 +91,9 @@ def each_for_itself(code: Code) -> Iterator[Finding]:
         elif not _is_training_arguments(code, call, name, module):
             continue
         elif name == _HF_PARSER:
-            hint = "set use_cpu: {flag: true} in `hyperparameters`"
+            hint = (
+                "set use_cpu: {flag: true} in `hyperparameters`, or add `--set 'hyperparameters.use_cpu={flag: true}'`"
+            )
         yield Finding(
             "warning",
             "no-init",

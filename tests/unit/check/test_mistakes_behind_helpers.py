@@ -804,3 +804,10 @@ def test_the_hint_for_a_trainer_names_devices_that_do_not_fit(devices: str, is_n
     (tmp_path / "train.py").write_text(f"{begin}pl.Trainer(devices={devices}).fit(None)\n")
     (one,) = [one for one in findings(tmp_path, **EIGHT) if one.check == "lightning-nodes"]
     assert ("LOCAL_WORLD_SIZE" in (one.hint or "")) is is_named
+
+
+@pytest.mark.parametrize(("named", "is_named"), [("Einops>=0.6\ntorch\n", True), ("torch\n", False)])
+def test_a_file_of_requirements_that_the_job_does_not_use(named: str, is_named: bool, tmp_path: Path) -> None:
+    with_files(tmp_path, {"train.py": "import einops\n", "requirements.txt": named})
+    (one,) = [one for one in findings(tmp_path, missing={"einops"}) if one.check == "packages"]
+    assert ("--set requirements=requirements.txt" in (one.hint or "")) is is_named
