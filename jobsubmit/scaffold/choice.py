@@ -35,19 +35,25 @@ def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
     program = _program(directory, drafts[0].started_file)
     if program is not None:
         drafts = _by_code(drafts, program)
-    fitting = (draft for draft in drafts if not _OF_THE_WAY & _find_errors(draft, directory, settings))
-    return next(fitting, drafts[0])
+    return _fitting_best(drafts, _OF_THE_WAY, directory, settings)
 
 
 def choose_start(directory: Path, fields: Mapping[str, Any], settings: Settings) -> JobDraft | None:
     """Return the job that starts the code in a directory, with some fields given; None if no file trains."""
     drafts = [replace(draft, fields={**fields, **draft.fields}) for draft in drafts_from_code(directory)]
-    if not drafts:
-        return None
-    if _OF_THE_MODE & _find_errors(drafts[0], directory, settings):
-        fitting = (draft for draft in drafts[1:] if not _OF_THE_MODE & _find_errors(draft, directory, settings))
-        return next(fitting, drafts[0])
-    return drafts[0]
+    return _fitting_best(drafts, _OF_THE_MODE, directory, settings) if drafts else None
+
+
+def _fitting_best(drafts: Sequence[JobDraft], checks: frozenset[str], directory: Path, settings: Settings) -> JobDraft:
+    """Return the first job that fails none of some checks, else the first of those that fail the fewest."""
+    fewest, best = len(checks) + 1, drafts[0]
+    for draft in drafts:
+        count = len(checks & _find_errors(draft, directory, settings))
+        if count < fewest:
+            fewest, best = count, draft
+        if not count:
+            break
+    return best
 
 
 def with_requirements(draft: JobDraft, directory: Path, settings: Settings) -> JobDraft:

@@ -288,6 +288,15 @@ def test_code_that_no_mode_passes_its_place_to_is_started_otherwise(jobsubmit: C
     assert (job["mode"], job["boot_file"]) == ("torchrun", "multi_torchrun.py")
 
 
+def test_of_ways_that_all_have_errors_the_one_with_the_fewest_is_proposed(jobsubmit: Command, tmp_path: Path) -> None:
+    by_gpus = _WORKS.replace("nprocs=2", "nprocs=torch.cuda.device_count()")  # none on this machine
+    (tmp_path / "multi.py").write_text("import torch\n" + _SPAWNS + by_gpus)
+    assert "a command: it calls mp.spawn" in jobsubmit("init").stderr
+    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["command"] == "python multi.py"
+    jobsubmit("init", "--force", "--from", "python multi.py")
+    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["command"] == "python multi.py"
+
+
 def test_a_script_that_works_as_it_is_read_is_found(jobsubmit: Command, tmp_path: Path) -> None:
     work = "import torch.distributed as dist\ndist.init_process_group()\nfor step in range(3):\n    print(step)\n"
     (tmp_path / "example.py").write_text(work)
