@@ -202,7 +202,10 @@ def _of_launcher(launch: Launch) -> list[str]:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in launch.of_scheduler)
         notes.append(f"{names}: dropped; for Slurm, write what the job needs into `backend`")
     if launch.nproc is None:
-        notes.append("nproc_per_node is not set: each node starts one process per accelerator")
+        notes.append(
+            "nproc_per_node is not set: each node starts one process per accelerator, on this machine at least one; "
+            "--set resources.nproc_per_node=2 starts two"
+        )
     return notes
 
 
