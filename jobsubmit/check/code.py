@@ -102,6 +102,7 @@ _STARTERS = frozenset(
 )
 
 _INIT_OF_DEEPSPEED = "deepspeed.init_distributed"
+_LAUNCHES_OF_DETECTRON = ("detectron2.engine.launch", "detectron2.engine.launch.launch")  # always with NCCL
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 
 
@@ -346,9 +347,10 @@ class Code:
         for module, call in self.calls(_INIT_OF_DEEPSPEED):
             given = argument(call, "dist_backend", 0)
             backends.add("nccl" if given is None else self.values.of(given, module))  # its default on GPUs
-        if any(self.calls(ACCELERATOR)) and self.facts.gpus:
+        if any(self.calls(ACCELERATOR, *_LAUNCHES_OF_DETECTRON)) and self.facts.gpus:
             backends.add("nccl")
-        return backends == {"nccl"} and not self.places_by_default
+        named = {str(one).lower() if isinstance(one, str) else one for one in backends}  # torch takes "NCCL", too
+        return named == {"nccl"} and not self.places_by_default
 
     @cached_property
     def places_by_default(self) -> bool:

@@ -811,3 +811,29 @@ def test_a_file_of_requirements_that_the_job_does_not_use(named: str, is_named: 
     with_files(tmp_path, {"train.py": "import einops\n", "requirements.txt": named})
     (one,) = [one for one in findings(tmp_path, missing={"einops"}) if one.check == "packages"]
     assert ("--set requirements=requirements.txt" in (one.hint or "")) is is_named
+
+
+BOXES = """
+import os, torch, torch.distributed as dist
+{starts}
+def count(boxes):
+    number = torch.tensor([boxes], dtype=torch.float{device})
+    if dist.is_initialized():
+        dist.all_reduce(number)
+    return number.item()
+def main():
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    print(count(4))
+{calls}
+"""
+OF_DETECTRON = ("from detectron2.engine import default_argument_parser, launch", "launch(main, 4)")
+OF_TORCH = ("dist.init_process_group(backend='NCCL')", "main()")
+
+
+@pytest.mark.parametrize(("starts", "calls"), [OF_DETECTRON, OF_TORCH])
+@pytest.mark.parametrize("device", ["", ", device='cuda'"])
+def test_a_cpu_tensor_where_the_backend_is_written_in_capitals_or_by_detectron(
+    starts: str, calls: str, device: str, tmp_path: Path
+) -> None:
+    shown = found(tmp_path, BOXES.format(starts=starts, calls=calls, device=device), **EIGHT)
+    assert ("tensor-on-cpu" in shown) is (device == "")
