@@ -38,7 +38,25 @@ def check_ranks(code: Code) -> Iterator[Finding]:
         yield from _no_processes(code)
     else:
         yield from _local_rank(code)
+        yield from _no_launcher(code)
         yield from _spawns_inside(code)
+
+
+def _no_launcher(code: Code) -> Iterator[Finding]:
+    """Yield an error where a program of OpenMMLab's kind is not told of its launcher: `--launcher pytorch`."""
+    for option in code.line.options if code.is_parallel else ():
+        value = code.values.arguments.get(option.field, option.default)
+        choices = option.settings.get("choices")
+        is_known = isinstance(choices, (list, tuple)) and {"none", "pytorch"} <= {*choices}
+        if "--launcher" in option.names and is_known and value == "none":
+            yield Finding(
+                "error" if option.is_sure else "warning",
+                "no-init",
+                option.where,
+                "--launcher is none in this job: no process group is made, and each process trains alone",
+                "pass --launcher pytorch: hyperparameters: {launcher: pytorch}",
+            )
+            return
 
 
 def _no_group(code: Code) -> Iterator[Finding]:

@@ -837,3 +837,37 @@ def test_a_cpu_tensor_where_the_backend_is_written_in_capitals_or_by_detectron(
 ) -> None:
     shown = found(tmp_path, BOXES.format(starts=starts, calls=calls, device=device), **EIGHT)
     assert ("tensor-on-cpu" in shown) is (device == "")
+
+
+OPENMMLAB = """
+import argparse
+from mmcv.runner import init_dist
+from mmdet.apis import train_detector
+parser = argparse.ArgumentParser()
+parser.add_argument("config")
+parser.add_argument("--launcher", choices=["none", "pytorch", "slurm", "mpi"], default="none")
+parser.add_argument("--local_rank", type=int, default=0)
+args = parser.parse_args()
+if args.launcher == "none":
+    distributed = False
+else:
+    distributed = True
+    init_dist(args.launcher)
+train_detector(None, None, None, distributed=distributed)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_wrong"),
+    [
+        ({}, True),
+        ({"hyperparameters": {"launcher": "pytorch"}}, False),
+        ({"resources": {"nodes": 1, "nproc_per_node": 1}}, False),
+    ],
+)
+def test_a_script_of_openmmlab_that_is_not_told_of_its_launcher(
+    fields: dict[str, Any], is_wrong: bool, tmp_path: Path
+) -> None:
+    with_files(tmp_path, {"train.py": OPENMMLAB, "conf.py": "total_epochs = 3\n"})
+    shown = findings(tmp_path, args=["conf.py"], **{**EIGHT, **fields})
+    assert any("--launcher is none" in one.text for one in shown) is is_wrong
