@@ -45,7 +45,8 @@ def check_ranks(code: Code) -> Iterator[Finding]:
 def _no_launcher(code: Code) -> Iterator[Finding]:
     """Yield an error where a program of OpenMMLab's kind is not told of its launcher: `--launcher pytorch`."""
     for option in code.line.options if code.is_parallel else ():
-        value = code.values.arguments.get(option.field, option.default)
+        default = UNKNOWN if option.field in code.fields_given else option.default
+        value = code.values.arguments.get(option.field, default)
         choices = option.settings.get("choices")
         is_known = isinstance(choices, (list, tuple)) and {"none", "pytorch"} <= {*choices}
         if "--launcher" in option.names and is_known and value == "none":
