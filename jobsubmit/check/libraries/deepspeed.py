@@ -31,11 +31,10 @@ def check_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
     names = dict.fromkeys(name for name in texts if isinstance(name, str) and name.endswith(".json"))
     of_files = ((name, _batch_sizes(settings, read(posixpath.normpath(name)))) for name in names)
     for where, (total, *parts) in (*of_files, *_batches_in_code(code)) if code.world_size else ():
-        if any(argument(call, "mpu") is not None for _, call in code.calls("deepspeed.initialize")):
-            return  # several processes may share a batch
         known = [part for part in parts if part]
         product = math.prod((*known, code.world_size or 1))
-        if not total or (total == product if len(known) == len(parts) else total % product == 0):
+        products = [math.prod((*known, count)) for count in _counts_of_parts(code)]
+        if not total or any(total == one if len(known) == len(parts) else total % one == 0 for one in products):
             continue
         given = " * ".join(map(str, (*known, code.world_size)))
         text = f"train_batch_size is {total}, but {given} processes are {product}: DeepSpeed refuses that"
@@ -45,6 +44,13 @@ def check_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Finding]
             hint = f"make it a multiple of {product}"
         yield Finding("error", "deepspeed-batch", where, text, hint)
         return
+
+
+def _counts_of_parts(code: Code) -> list[int]:
+    """Return into how many parts a batch may be divided: with model parallelism, several processes share one."""
+    world = code.world_size or 1
+    is_shared = any(argument(call, "mpu") is not None for _, call in code.calls("deepspeed.initialize"))
+    return [count for count in range(1, world + 1) if world % count == 0] if is_shared else [world]
 
 
 def _are_changed(code: Code) -> bool:

@@ -871,3 +871,12 @@ def test_a_script_of_openmmlab_that_is_not_told_of_its_launcher(
     with_files(tmp_path, {"train.py": OPENMMLAB, "conf.py": "total_epochs = 3\n"})
     shown = findings(tmp_path, args=["conf.py"], **{**EIGHT, **fields})
     assert any("--launcher is none" in one.text for one in shown) is is_wrong
+
+
+@pytest.mark.parametrize(("size", "is_wrong"), [(16, False), (1024, True)])
+def test_sizes_of_batches_that_several_processes_share(size: int, is_wrong: bool, tmp_path: Path) -> None:
+    text = DEEPSPEED.replace("{sets}", "mpu = None").replace("{epochs}", SETS_EPOCH)
+    text = text.replace("config_params=settings", "config_params=settings, mpu=mpu")
+    sizes = SIZES.replace('"scheduler"', '"gradient_accumulation_steps": 1, "scheduler"')
+    with_files(tmp_path, {"train.py": text, "conf/small_stage_2.json": sizes % size})
+    assert any(one.check == "deepspeed-batch" for one in findings(tmp_path, **EIGHT)) is is_wrong
