@@ -349,7 +349,7 @@ class Code:
             backends.add("nccl" if given is None else self.values.of(given, module))  # its default on GPUs
         if any(self.calls(ACCELERATOR, *_LAUNCHES_OF_DETECTRON)) and self.facts.gpus:
             backends.add("nccl")
-        named = {str(one).lower() if isinstance(one, str) else one for one in backends}  # torch takes "NCCL", too
+        named = {one.lower() if isinstance(one, str) else one for one in backends}  # torch takes "NCCL", too
         return named == {"nccl"} and not self.places_by_default
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.imports import ImportSearch, is_in_branch, may_fail
 from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.configuration import read_text
-from jobsubmit.check.program.reading import INSTALLED_FROM, find_module, folders_of
+from jobsubmit.check.program.reading import INSTALLED_FROM, find_module
 from jobsubmit.common.finding import Finding
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
@@ -115,6 +116,7 @@ def check_packages(
             yield from _not_named(first, own, sure, requirements)
         return
     all_places = {**places[Reach.PERHAPS], **sure}
+    beside = _installed_first(bundle, _REQUIREMENTS, "")
     for top in sorted(find_missing(all_places)) if all_places else ():
         if not (search.has_more_places or first.has(top)):
             hint = (
@@ -122,32 +124,26 @@ def check_packages(
                 "installs, or install it for that Python (it may have another name than its module: opencv-python)"
             )
             text = f"the nodes' Python has no module {top}"
-            if requirements is None and _names_package(bundle, top):
+            if requirements is None and _OTHER_NAMES.get(top, top).lower() in beside.names:
                 hint = (
                     f"{_REQUIREMENTS} names its package: add `--set requirements={_REQUIREMENTS}`, or "
                     f"requirements: {_REQUIREMENTS} to the job file, and each node installs it"
                 )
-            if folder := _folder_beside(code, top):
+            if folder := _folder_beside(search, top):
                 place = "the code directory itself" if folder == "." else folder
                 text = f"Python does not find the module {top}: it looks in the boot file's folder, and not in {place}"
                 hint = f"add `-e PYTHONPATH={folder}`, or in the job file env: {{PYTHONPATH: {folder}}}"
             yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
 
 
-def _names_package(bundle: Bundle, top: str) -> bool:
-    """Return whether the file of requirements in the code directory names a package like a module."""
-    file = next((one for one in bundle.files if one.path == _REQUIREMENTS), None)
-    text = Path(file.source).read_text(errors="replace") if file is not None else ""
-    names = {re.split(r"[^\w.-]", line.strip(), maxsplit=1)[0].lower().replace("-", "_") for line in text.splitlines()}
-    return _OTHER_NAMES.get(top, top).lower() in names
-
-
-def _folder_beside(code: Code, top: str) -> str:
+def _folder_beside(search: ImportSearch, top: str) -> str:
     """Return the folder of the code that has a module which Python does not find there; empty if there is none."""
-    is_unread = any(name.partition(".")[0] == top for name in code.program.unread)
-    places = (root for root in INSTALLED_FROM if is_unread and find_module(top, (root,), code.program.paths))
-    folders = (root for root in INSTALLED_FROM if is_unread and f"{root}{top}" in folders_of(code.program.paths))
-    found = next(iter((*places, *folders)), None)
+    program = search.program
+    if not any(name.partition(".")[0] == top for name in program.unread):
+        return ""
+    places = (root for root in INSTALLED_FROM if find_module(top, (root,), program.paths))
+    folders = (root for root in INSTALLED_FROM if f"{root}{top}" in search.folders)
+    found = next(itertools.chain(places, folders), None)
     return "" if found is None else found.rstrip("/") or "."
 
 

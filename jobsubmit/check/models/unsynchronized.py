@@ -24,7 +24,6 @@ _SHARES_OTHERWISE = re.compile(
     r"FullySharded|fully_shard|parallelize|replicate|DTensor|DeviceMesh|device_mesh|Distributed\w*Optim|ZeroRedundancy"
     r"|LocalSGD|hook|rpc|[Pp]ipeline|horovod|SyncFunction"
 )
-_OF_GRADIENTS = re.compile(r"grad")
 _OF_MODEL = re.compile(r"grad|param|weight|flat|bucket|buffer|state|model|\bp\b|tensor")
 _DEEPEST = 4
 _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather")
@@ -67,7 +66,7 @@ def _averaging_that_is_not_called(code: Code) -> str:
         (module, call)
         for module, call, name in code.program.calls
         if name.startswith("torch.distributed.") and name.rpartition(".")[2] in _COLLECTIVES
-        if any(_OF_GRADIENTS.search(ast.unparse(given)) for given in call.args)
+        if any("grad" in ast.unparse(given) for given in call.args)
     ]
     functions = {module.function_of(call) for module, call in collectives}
     names = {"" if one is None else one.name for one in functions}

@@ -20,8 +20,8 @@ def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding
     if code.facts.nodes == 1 or started.launch.launcher != _PLAIN or code.has_framework or "backward" not in code.names:
         return
     names = {name for name, value in last.environment.items() if started.environment.get(name) != value}
-    is_told = started.words != last.words or not names <= {contract.NODE_RANK, contract.NODE_INDEX}
-    if not is_told and not any(map(_NUMBERS.fullmatch, code.texts)) and not code.program.unread:
+    is_numbered = started.words != last.words or not names <= {contract.NODE_RANK, contract.NODE_INDEX}
+    if not is_numbered and not any(map(_NUMBERS.fullmatch, code.texts)) and not code.program.unread:
         text = f"nothing says to the program which of the {code.facts.nodes} nodes it is on: each would train by itself"
         hint = "start it with torchrun, which needs $NNODES, $NODE_RANK and $MASTER_ADDR, or set resources.nodes: 1"
         yield Finding("warning", "launcher-nodes", started.where, text, hint)

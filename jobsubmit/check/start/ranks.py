@@ -43,13 +43,15 @@ def check_ranks(code: Code) -> Iterator[Finding]:
 
 
 def _no_launcher(code: Code) -> Iterator[Finding]:
-    """Yield an error where a program of OpenMMLab's kind is not told of its launcher: `--launcher pytorch`."""
+    """Yield an error where a program of OpenMMLab's kind does not get `--launcher pytorch`."""
     for option in code.line.options if code.is_parallel else ():
+        if "--launcher" not in option.names:
+            continue
         default = UNKNOWN if option.field in code.fields_given else option.default
         value = code.values.arguments.get(option.field, default)
         choices = option.settings.get("choices")
         is_known = isinstance(choices, (list, tuple)) and {"none", "pytorch"} <= {*choices}
-        if "--launcher" in option.names and is_known and value == "none":
+        if is_known and value == "none":
             yield Finding(
                 "error" if option.is_sure else "warning",
                 "no-init",

@@ -865,9 +865,7 @@ train_detector(None, None, None, distributed=distributed)
         ({"resources": {"nodes": 1, "nproc_per_node": 1}}, False),
     ],
 )
-def test_a_script_of_openmmlab_that_is_not_told_of_its_launcher(
-    fields: dict[str, Any], is_wrong: bool, tmp_path: Path
-) -> None:
+def test_a_script_of_openmmlab_without_its_launcher(fields: dict[str, Any], is_wrong: bool, tmp_path: Path) -> None:
     with_files(tmp_path, {"train.py": OPENMMLAB, "conf.py": "total_epochs = 3\n"})
     shown = findings(tmp_path, args=["conf.py"], **{**EIGHT, **fields})
     assert any("--launcher is none" in one.text for one in shown) is is_wrong
