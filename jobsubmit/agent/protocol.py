@@ -437,6 +437,7 @@ class EventFields(TypedDict, total=False):
     file: str
     is_assumed: bool
     is_victim: bool
+    has_exchanged: bool | None
     world: int
     kinds: list[str]
     error_file: str | None

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import ParamSpec, Unpack
 
+    from .group_use import GroupUse
     from .protocol import EventFields
 
     P = ParamSpec("P")
     T = TypeVar("T")
 
 _GLOO_SECONDS = 0.3
-_BACKEND = 3  # its place among the arguments of torch's _new_process_group_helper
 _VICTIM_SIGNS = (
     "closed by peer",
     "reset by peer",
@@ -150,68 +150,39 @@ def _become_rank(rank: int, is_assumed: bool = False) -> None:
     sys.excepthook = reporting_hook
     _let_gloo_finish_at_exit()
     _report_asked_exit()
-    _report_joining(files.standstill_of(rank))
+    use = _report_joining(files.standstill_of(rank))
     _connect_early()
-    _report_end()
+    _report_end(use)
     _time_if_asked(files.path, rank)
 
 
 @_guarded
-def _report_end() -> None:
+def _report_end(use: GroupUse | None) -> None:
     """Report the end of this rank: its launcher may notice it much later."""
     import atexit
 
-    atexit.register(_guarded(_report), "rank_end", pid=os.getpid())
+    def report() -> None:
+        _report("rank_end", pid=os.getpid(), has_exchanged=use.look() if use else None)
+
+    atexit.register(_guarded(report))
 
 
 @_guarded
-def _report_joining(standstill: str | None) -> None:
-    """Report once that this process joins a process group; if torch is not as expected, report it anyway.
+def _report_joining(standstill: str | None) -> GroupUse:
+    """Report once that this process joins a process group.
 
     From the first group on that may use NCCL, what a rank waits for there is written to its file `standstill`.
     """
     from . import nccl_watch
-    from .after_import import after_import
+    from .group_use import GroupUse
 
-    reported: list[bool] = []
+    def join(size: int) -> None:
+        _guarded(_report)("rank_joined", pid=os.getpid(), world=size)
 
-    def report(why: str) -> None:
-        if not reported:
-            reported.append(True)
-            _guarded(_report)("rank_joined", pid=os.getpid())
+    def watch(backend: object) -> bool:
+        return standstill is None or bool(_guarded(nccl_watch.watch_collectives)(standstill, backend))
 
-    def join_group(*args: Any, **kwargs: Any) -> bool:
-        report("")
-        if standstill is None:
-            return True
-        backend = kwargs.get("backend", args[_BACKEND] if len(args) > _BACKEND else None)
-        return bool(_guarded(nccl_watch.watch_collectives)(standstill, backend))
-
-    def join_rpc(*args: Any, **kwargs: Any) -> bool:
-        report("")
-        return True
-
-    actions = {
-        "torch.distributed.distributed_c10d": _before("_new_process_group_helper", join_group),
-        "torch.distributed.rpc": _before("init_rpc", join_rpc),  # its groups are made by C++
-    }
-    after_import(actions, report)
-
-
-def _before(name: str, act: Callable[..., bool]) -> Callable[[Any], None]:
-    """Return what has a function of a module call `act` first, with its arguments, until that returns True."""
-
-    def change(module: Any) -> None:
-        original = getattr(module, name)
-
-        def acting(*args: Any, **kwargs: Any) -> Any:
-            if act(*args, **kwargs) and getattr(module, name) is acting:
-                setattr(module, name, original)
-            return original(*args, **kwargs)
-
-        setattr(module, name, acting)
-
-    return change
+    return GroupUse(join, watch)
 
 
 @_guarded

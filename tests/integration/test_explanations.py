@@ -146,6 +146,33 @@ def test_processes_that_never_met(jobsubmit: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    ("use", "is_noted"),
+    [
+        ("", True),
+        ("dist.destroy_process_group()", True),
+        ("dist.barrier(); dist.destroy_process_group()", False),
+        ("dist.new_group([0, 1]).allreduce([torch.ones(1)]).wait()", False),
+        ("(dist.recv if dist.get_rank() else dist.send)(torch.ones(1), 1 - dist.get_rank())", False),
+    ],
+)
+def test_processes_that_met_but_exchanged_nothing(jobsubmit: Command, tmp_path: Path, use: str, is_noted: bool) -> None:
+    boot = f"import torch.distributed as dist\ndist.init_process_group('gloo')\n{use}\n"
+    write_job(tmp_path, boot, "mode: torchrun\nboot_file: boot.py\nresources: {nproc_per_node: 2}")
+    done = jobsubmit("create", "job.yaml", "--follow")
+    assert ("note: the processes joined a process group, but no process used it" in done.stderr) == is_noted
+
+
+@pytest.mark.needs("torch")
+def test_nodes_that_made_a_group_each(jobsubmit: Command, tmp_path: Path) -> None:
+    launcher = "[python, -m, torch.distributed.run, --standalone, --nproc_per_node=2, boot.py]"
+    boot = "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.barrier()\n"
+    write_job(tmp_path, boot, f"command: {launcher}\nresources: {{nodes: 2}}")
+    done = jobsubmit("create", "job.yaml", "--follow", "--no-check")
+    assert "4 processes of the job did not join one process group: the largest group holds 2" in done.stderr
+
+
+@pytest.mark.needs("torch")
 def test_no_process_where_there_are_no_gpus(jobsubmit: Command, tmp_path: Path) -> None:
     boot = "if __name__ == '__main__': mp.spawn(print, nprocs=torch.cuda.device_count())\n"
     write_job(tmp_path, boot, "mode: spawn\nboot_file: boot.py")

@@ -21,6 +21,8 @@ class Rank:
         self.asked_exit: Event | None = None
         self.exit: Event | None = None
         self.has_joined = False  # a process group
+        self.group_size = 0  # of the first one; 0 if it is not known
+        self.has_exchanged: bool | None = None  # in a group, by its own account at its end
         self.ended_at: float | None = None  # by its own account
 
     def end_time(self) -> float:
@@ -90,9 +92,9 @@ class RankTable:
         elif event.get("pid") in self.by_pid:
             rank = self.by_pid[event["pid"]]
             if kind == "rank_joined":
-                rank.has_joined = True
+                rank.has_joined, rank.group_size = True, event.get("world", 0)
             elif kind == "rank_end":
-                rank.ended_at = event["t"]
+                rank.ended_at, rank.has_exchanged = event["t"], event.get("has_exchanged")
             elif kind == "rank_exception":
                 rank.exception = rank.exception or event
             elif kind == "rank_asked_exit":
@@ -113,6 +115,12 @@ class RankTable:
     def succeeded(self) -> list[int]:
         """Return the ranks that ended with exit code 0."""
         return sorted(number for number, rank in self.ranks.items() if rank.exit and rank.exit["code"] == 0)
+
+    def unfailed(self) -> list[Rank]:
+        """Return the ranks that did not fail; those of two launchers may have the same numbers."""
+        return list(
+            {(rank.node, rank.rank): rank for rank in self.by_pid.values() if not rank.intended_code()}.values()
+        )
 
     def ended_before(self, failure: ProcessFailure) -> Rank | None:
         """Return the first rank that ended with exit code 0 before others failed without it, or None."""

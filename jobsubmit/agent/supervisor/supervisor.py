@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from .. import atomic_write, events, processes
-from ..node_contract import NPROC_PER_NODE
 from ..protocol import Assignment
 from ..recovery.outcome import Outcome
 from ..recovery.restart_policy import wants_restart
@@ -17,16 +16,9 @@ from .data_staging import Outputs
 from .faults import Faults
 from .job import POLL_SECONDS, USUAL_GRACE_SECONDS, Job
 from .restart import prepare_restart
+from .trained_alone import find_note
 
 _FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
-_NO_RANKS = (
-    "the boot file started no training process that jobsubmit noticed. If it should start some: one process per GPU is "
-    "none on a machine without GPUs; start %s processes instead" % NPROC_PER_NODE
-)
-_NOT_JOINED = (
-    "no process joined a process group: each one trained on its own, and they exchanged nothing. "
-    "The code must call torch.distributed.init_process_group, or use a library that does"
-)
 
 
 def _spelled(error: OSError) -> str:
@@ -93,7 +85,9 @@ class Supervisor:
         for fault in self.faults.waiting:
             self.job.add_note("the fault `%s` was not triggered" % fault["text"])
         if outcome.state == "SUCCEEDED":
-            self._note_what_was_not_trained()
+            note = find_note(self.job, self.attempt.table if self.attempt else None)
+            if note:
+                self.job.add_note(note)
         self.job.note_logs(now=True)
         events.append_event(self.job.dir, "end", state=outcome.state, reason=outcome.reason)
         self.job.write_status(
@@ -105,16 +99,6 @@ class Supervisor:
             last_step=self.progress.last,
         )
         self.job.write_at_last()
-
-    def _note_what_was_not_trained(self) -> None:
-        """Add a note if no process trained, or if several trained without each other."""
-        mode, table = self.job.request["mode"], self.attempt.table if self.attempt else None
-        ranks = table.ranks.values() if table else ()
-        has_joined = table is not None and (table.others_have_joined or any(rank.has_joined for rank in ranks))
-        if mode == "spawn" and not self.job.node_of_rank:
-            self.job.add_note(_NO_RANKS)
-        if mode != "spawn" and len(ranks) > 1 and not has_joined:
-            self.job.add_note(_NOT_JOINED)
 
     def _without_outputs(self, outcome: Outcome) -> Outcome:
         text = "the outputs could not be uploaded; they are in %s/outputs" % self.job.dir

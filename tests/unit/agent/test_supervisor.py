@@ -107,7 +107,9 @@ class World:
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, *ranks: int, assumed: bool = False, alone: bool = False) -> Callable[[], None]:
+    def begin(
+        self, *ranks: int, assumed: bool = False, alone: bool = False, group: int = NODES * NPROC
+    ) -> Callable[[], None]:
         """Have ranks start, all unless some are named; they join a process group unless each is alone."""
 
         def act() -> None:
@@ -115,7 +117,7 @@ class World:
                 words: Any = {"node": rank // NPROC, "rank": rank, "pid": self.pid(rank), "is_assumed": assumed}
                 events.append_event(str(self.folder), "rank_start", world=NODES * NPROC, **words)
                 if not alone:
-                    events.append_event(str(self.folder), "rank_joined", pid=self.pid(rank))
+                    events.append_event(str(self.folder), "rank_joined", pid=self.pid(rank), world=group)
 
         return act
 
@@ -165,8 +167,9 @@ class World:
 
         return act
 
-    def leave_group(self, rank: int) -> Callable[[], None]:
-        return lambda: events.append_event(str(self.folder), "rank_end", pid=self.pid(rank))
+    def leave_group(self, rank: int, exchanged: bool | None = None) -> Callable[[], None]:
+        words: Any = {"has_exchanged": exchanged}
+        return lambda: events.append_event(str(self.folder), "rank_end", pid=self.pid(rank), **words)
 
     def say_of_node(self, node: int, text: str) -> Callable[[], None]:
         def act() -> None:
@@ -630,6 +633,28 @@ def test_a_job_whose_processes_never_met_says_so(world: Callable[..., World]) ->
     status = found.run()
     assert status["state"] == "SUCCEEDED"
     assert "no process joined a process group" in status["notes"][0]
+
+
+def test_groups_that_hold_one_node_each_are_noted(world: Callable[..., World]) -> None:
+    found = world(mode="spawn")
+    (_, _), *rest = found.well()
+    found.attempt((1.0, found.begin(assumed=True, group=NPROC)), *rest)
+    status = found.run()
+    assert status["state"] == "SUCCEEDED"
+    assert "the 4 processes of the job did not join one process group: the largest group holds 2" in status["notes"][0]
+
+
+@pytest.mark.parametrize(("exchanged", "notes"), [(False, 1), (None, 0), (True, 0)])
+def test_a_group_that_no_process_used_is_noted(world: Callable[..., World], exchanged: bool | None, notes: int) -> None:
+    found = world()
+    began, *rest = found.well()
+    found.attempt(
+        began,
+        (2.0, found.leave_group(1, exchanged=False)),
+        *((2.0, found.leave_group(rank, exchanged)) for rank in (0, 2, 3)),
+        *rest,
+    )
+    assert ["no process used it" in note for note in found.run()["notes"]] == [True] * notes
 
 
 def test_a_rank_that_ends_early_is_named_where_its_launcher_ends_as_soon_as_the_others(
