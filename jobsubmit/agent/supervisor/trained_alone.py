@@ -17,10 +17,6 @@ _NOT_JOINED = (
     "no process joined a process group: each one trained on its own, and they exchanged nothing. "
     "The code must call torch.distributed.init_process_group, or use a library that does"
 )
-_GROUPS_APART = (
-    "the %s processes of the job did not join one process group: the largest group holds %s. Each group trained on its "
-    "own. The code must call torch.distributed.init_process_group with the world size of the whole job"
-)
 _NOTHING_EXCHANGED = (
     "the processes joined a process group, but no process used it: each one trained on its own. "
     "Check that the code wraps the model, for example in DistributedDataParallel, and that its library uses the group"
@@ -40,7 +36,11 @@ def find_note(job: Job, table: RankTable | None) -> str | None:
     whole = len(joined) if job.scope.is_elastic else len(joined) * job.request["nodes"] // len(job.nodes)
     largest = max(rank.group_size for rank in joined)
     if 0 < largest < whole:
-        return _GROUPS_APART % (whole, largest)
+        return (
+            "the %d processes of the job did not join one process group: the largest group holds %d. Each group trained "
+            "on its own. The code must call torch.distributed.init_process_group with the world size of the whole job"
+            % (whole, largest)
+        )
     if whole > 1 and all(rank.has_exchanged is False for rank in joined):
         return _NOTHING_EXCHANGED
     return None
