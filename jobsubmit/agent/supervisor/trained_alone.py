@@ -37,8 +37,9 @@ def find_note(job: Job, table: RankTable | None) -> str | None:
     largest = max(rank.group_size for rank in joined)
     if 0 < largest < whole:
         return (
-            "the %d processes of the job did not join one process group: the largest group holds %d. Each group trained "
-            "on its own. The code must call torch.distributed.init_process_group with the world size of the whole job"
+            "the %d processes of the job did not join one process group: the largest group holds %d. Each group "
+            "trained on its own. The code must call torch.distributed.init_process_group with the world size of the "
+            "whole job"
             % (whole, largest)
         )
     if whole > 1 and all(rank.has_exchanged is False for rank in joined):

@@ -63,11 +63,15 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
         spelled = ast.unparse(argument(call, "world_size", 3) or call)
         known = f"world_size is {size}" if spelled == str(size) else f"world_size={spelled} is {size}"
         why = f"{known}, but the job has {expected} processes"
-        hint = "world_size counts processes"
-        if not code.facts.has_launcher:
-            hint += "; the argument --world_size counts nodes: multiply it by the processes per node"
+        if code.facts.has_launcher:
+            hint = "world_size counts processes: leave it out, it is read from the environment"
+        elif code.line.option("--world_size"):
+            hint = (
+                "world_size counts processes; the argument --world_size counts nodes: multiply it by the processes per "
+                "node"
+            )
         else:
-            hint += ": leave it out, it is read from the environment"
+            hint = "world_size counts the processes of all nodes: multiply those of a node by the number of nodes"
         yield Finding("error", "fixed-world-size", module.where(call), why, hint)
     if isinstance(rank, ast.Constant) and isinstance(rank.value, int) and rank.value >= 0 and (expected or 2) > 1:
         yield Finding(

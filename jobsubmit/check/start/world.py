@@ -36,6 +36,8 @@ def check_world(code: Code) -> Iterator[Finding]:
         found = list(_same_ranks(code)) or list(_unpassed_node_rank(code))
         yield from found
         yield from _nodes_as_processes(code)
+        if not found:
+            yield from _processes_of_a_node(code)
 
 
 def _one_rank(code: Code) -> Iterator[Finding]:
@@ -334,3 +336,27 @@ def _nodes_as_processes(code: Code) -> Iterator[Finding]:
                 "multiply it: world_size = args.world_size * processes_per_node",
             )
             return
+
+
+def _processes_of_a_node(code: Code) -> Iterator[Finding]:
+    """Yield an error where the world size is the number of processes that mp.spawn starts on each node."""
+    counts = [(home, argument(call, "nprocs", _SPAWN_ARGUMENTS)) for home, call in code.calls(*SPAWNS)]
+    started = [_made_of(code, count, home) for home, count in counts if count is not None]
+    for module, call in code.calls(INIT):
+        size = argument(call, "world_size", _WORLD_SIZE)
+        made = _made_of(code, size, module) if size is not None and not is_count(code.values.of(size, module)) else ()
+        if made and made in started:
+            yield Finding(
+                code.level_of(call, module),
+                "fixed-world-size",
+                module.where(call),
+                f"world_size={ast.unparse(size or call)} is the number of processes that each node starts, but the job "
+                f"has {code.facts.nodes} nodes",
+                "world_size counts the processes of all nodes: multiply it by the number of nodes",
+            )
+            return
+
+
+def _made_of(code: Code, node: ast.expr, module: Module) -> set[ast.AST]:
+    """Return what a number is computed from, without the variables that hold it in between."""
+    return {part for _, part in origins(code, node, module) if not isinstance(part, (ast.Name, ast.Attribute))}

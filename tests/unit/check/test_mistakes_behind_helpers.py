@@ -878,3 +878,51 @@ def test_sizes_of_batches_that_several_processes_share(size: int, is_wrong: bool
     sizes = SIZES.replace('"scheduler"', '"gradient_accumulation_steps": 1, "scheduler"')
     with_files(tmp_path, {"train.py": text, "conf/small_stage_2.json": sizes % size})
     assert any(one.check == "deepspeed-batch" for one in findings(tmp_path, **EIGHT)) is is_wrong
+
+
+OF_ALL_CORES = """
+import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+def setup(rank, size):
+    rank = int(os.environ["NODE_RANK"]) * {per_node} + rank
+    dist.init_process_group("gloo", rank=rank, world_size={size})
+def run(rank, world_size):
+    setup(rank, world_size)
+    torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+def start(world_size):
+    mp.spawn(run, args=(world_size,), nprocs={count}, join=True)
+if __name__ == "__main__":
+    try:
+        world_size = int(os.environ["NUMBER_OF_PROCESSES"])
+    except KeyError:
+        world_size = os.cpu_count()
+    start(world_size)
+"""
+
+
+@pytest.mark.parametrize(
+    ("per_node", "size", "count", "nodes", "is_wrong"),
+    [
+        ("size", "size", "world_size", 2, True),
+        ("size", "size", "world_size", 1, False),
+        ("size", "size * int(os.environ['NNODES'])", "world_size", 2, False),
+        ("size // 2", "size", "world_size // 2", 2, False),
+    ],
+)
+def test_the_processes_of_one_node_are_taken_for_all(
+    per_node: str, size: str, count: str, nodes: int, is_wrong: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(OF_ALL_CORES.format(per_node=per_node, size=size, count=count))
+    shown = findings(tmp_path, mode="spawn", resources={"nodes": nodes})
+    assert any("is the number of processes that each node starts" in one.text for one in shown) is is_wrong
+
+
+@pytest.mark.parametrize("names_argument", [False, True])
+def test_the_hint_names_the_argument_only_where_there_is_one(names_argument: bool, tmp_path: Path) -> None:
+    program = OF_ALL_CORES.format(per_node=2, size=2, count=2)
+    if names_argument:
+        parser = "import argparse\nargs = argparse.ArgumentParser()\nargs.add_argument('--world_size', type=int)\n"
+        program = parser + "args.add_argument('--rank', type=int)\nargs = args.parse_args()\n" + program
+    (tmp_path / "train.py").write_text(program)
+    shown = findings(tmp_path, mode="spawn", resources={"nodes": 2, "nproc_per_node": 2})
+    hints = [one.hint for one in shown if one.check == "fixed-world-size"]
+    assert ["the argument --world_size" in str(hint) for hint in hints] == [names_argument]

@@ -23,10 +23,34 @@ ROWS = (
         "must be in code_dir: `jobsubmit bundle --list` shows what is uploaded",
     ),
     KnownFailure(
+        r"Error: .*?\b([\w.-]+)[`']? (?:to be installed|is not installed|was not found on your system)",
+        "the package {0} is not installed on the node",
+        "add it to the file that `requirements` names, or install it for the Python of the nodes; if it is a tracker "
+        "of transformers that you do not need, pass report_to=none",
+    ),
+    KnownFailure(
         r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'",
         "the module {1} has no {0}",
         "correct the name, or install a version of the module that has it; if the module is your own, check for a "
         "circular import",
+    ),
+    KnownFailure(
+        r"TypeError: (\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'",
+        "{0} has no argument {1}",
+        "if {0} belongs to a library, the installed version is not the one that the code was written for: name that "
+        "version in the file that `requirements` names, or remove the argument",
+    ),
+    KnownFailure(
+        r"module 'numpy' has no attribute '(float|int|bool|object|str)'",
+        "the code uses np.{0}, which NumPy 1.24 removed",
+        "write the type of Python instead, or install numpy<1.24",
+    ),
+    KnownFailure(
+        r"AttributeError: module '([\w.]+)' has no attribute '(\w+)'",
+        "the module {0} has no {1}",
+        "if {0} belongs to a library, the installed version is not the one that the code was written for: name that "
+        "version in the file that `requirements` names; if it is your own, correct the name, or check for a file of "
+        "the same name",
     ),
     KnownFailure(
         r"undefined symbol: ",
@@ -42,11 +66,6 @@ ROWS = (
         r"numpy\.dtype size changed|compiled using NumPy 1\.x cannot be run|_ARRAY_API not found",
         "a package was built for another version of NumPy",
         "install a newer build of the package, or an older NumPy (numpy<2)",
-    ),
-    KnownFailure(
-        r"module 'numpy' has no attribute '(float|int|bool|object|str)'",
-        "the code uses np.{0}, which NumPy 1.24 removed",
-        "write the type of Python instead, or install numpy<1.24",
     ),
     KnownFailure(
         r"CUDA_HOME environment variable is not set",

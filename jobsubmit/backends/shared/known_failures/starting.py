@@ -24,6 +24,16 @@ ROWS = (
         "compare resources.nodes with what started: a node or a process is missing, or the job expects too many",
     ),
     KnownFailure(
+        r"rank < size\. (\d+) vs (\d+)",
+        "rank {0} joined a process group of only {1} processes",
+        "pass the number of all processes as world_size: the nodes of the job times the processes of each",
+    ),
+    KnownFailure(
+        r"You set `devices=(\d+)` and `num_nodes=(\d+)` in Lightning, but .* the world size \((\d+)\)",
+        "Lightning's Trainer expects {0} processes on each of {1} nodes, but the job has {2} processes",
+        "pass devices and num_nodes as resources say, for example from LOCAL_WORLD_SIZE and NNODES in the environment",
+    ),
+    KnownFailure(
         r"wait timeout.*keys: /default_pg/\d+//\w+//\d+/(\d+)",
         "rank {0} never joined the process group",
         "check the log of that rank; if there is none, two processes may have the same rank",
@@ -121,6 +131,12 @@ ROWS = (
         r"ambiguous option: (\S+) could match .*--(?:log-dir|log_dir|nnodes|run-path|run_path|rdzv|master|node)",
         "the launcher read {0}, an argument of the boot file, as one of its own",
         "write -- before the boot file in `command`: torchrun … -- train.py",
+    ),
+    KnownFailure(
+        r"arguments are not used by the HfArgumentParser: \[(.+)\]",
+        "the boot file does not accept the arguments {0}",
+        "correct their names, or remove them from the job file; the installed version of transformers may have renamed "
+        "an argument (evaluation_strategy is eval_strategy since 4.46)",
     ),
     KnownFailure(
         r"unrecognized arguments: (.+)",
