@@ -39,8 +39,7 @@ def find_note(job: Job, table: RankTable | None) -> str | None:
         return (
             "the %d processes of the job did not join one process group: the largest group holds %d. Each group "
             "trained on its own. The code must call torch.distributed.init_process_group with the world size of the "
-            "whole job"
-            % (whole, largest)
+            "whole job" % (whole, largest)
         )
     if whole > 1 and all(rank.has_exchanged is False for rank in joined):
         return _NOTHING_EXCHANGED
