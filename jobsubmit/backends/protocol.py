@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
@@ -56,6 +57,12 @@ class KnowsPython(Protocol):
 
     def missing_modules(self, plan: LaunchPlan, modules: Collection[str]) -> set[str]:
         """Return those of these top-level modules that the Python cannot find. MUST import none, and MUST NOT raise."""
+
+    def package_folder(self, plan: LaunchPlan, name: str) -> Path | None:
+        """Return the folder on this machine of a top-level package that the Python finds; None if that is not known.
+
+        MUST import nothing, and MUST NOT raise.
+        """
 
 
 class Backend(Protocol):

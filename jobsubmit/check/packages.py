@@ -17,6 +17,7 @@ from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.reading import INSTALLED_FROM, find_module
 from jobsubmit.common.finding import Finding
+from jobsubmit.plan.launch_plan import LaunchPlan
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
 _INSTALLS = re.compile(r"\binstall\b([^\n;&|]*)")
@@ -82,16 +83,14 @@ _COME_ALONG = frozenset(
 )
 
 
-def check_packages(
-    code: Code, bundle: Bundle, requirements: str | None, find_missing: FindMissing | None, setup: str = ""
-) -> Iterator[Finding]:
+def check_packages(code: Code, bundle: Bundle, job: LaunchPlan, find_missing: FindMissing | None) -> Iterator[Finding]:
     """Yield an error for each third-party package that is surely imported and that the nodes' Python lacks.
 
     For one that a function imports which is perhaps called, yield a warning. Where that Python is not known, yield a
     warning for one that the requirements do not name, if they name others. What the `setup` installs is not missing.
     """
-    search = ImportSearch(code, bundle)
-    first = _installed_first(bundle, requirements, setup)
+    search, requirements = ImportSearch(code, bundle), job.requirements
+    first = installed_by_job(bundle, job)
     configured = _modules_configured(code)
     places: dict[Reach, dict[str, str]] = {Reach.SURELY: {}, Reach.PERHAPS: {}}
     for module in code.program.modules.values():
@@ -116,7 +115,7 @@ def check_packages(
             yield from _not_named(first, own, sure, requirements)
         return
     all_places = {**places[Reach.PERHAPS], **sure}
-    beside = _installed_first(bundle, _REQUIREMENTS, "")
+    beside = _installed_by(bundle, _REQUIREMENTS, "")
     for top in sorted(find_missing(all_places)) if all_places else ():
         if not (search.has_more_places or first.has(top)):
             hint = (
@@ -171,7 +170,7 @@ def _configures_deepspeed(code: Code) -> bool:
 
 
 def _not_named(
-    first: _Installed, wanted: Mapping[str, str], places: Mapping[str, str], requirements: str
+    first: Installed, wanted: Mapping[str, str], places: Mapping[str, str], requirements: str
 ) -> Iterator[Finding]:
     """Yield a warning for what is wanted and not installed by requirements that name another of the places."""
     for top in sorted(top for top in wanted if not first.has(top)) if any(map(first.has, places)) else ():
@@ -185,7 +184,7 @@ def _not_named(
 
 
 @dataclass(frozen=True)
-class _Installed:
+class Installed:
     """What a job installs before it starts: the packages that its requirements name, and words of its `setup`.
 
     If it `is_open`, the requirements name other files. `built` is the text of the `setup.py` files that it executes,
@@ -211,14 +210,19 @@ class _Installed:
         return is_named or any(_is_short_for(top.lower(), name) for name in names)
 
 
-def _installed_first(bundle: Bundle, requirements: str | None, setup: str) -> _Installed:
+def installed_by_job(bundle: Bundle, job: LaunchPlan) -> Installed:
+    """Return what a job installs before it starts."""
+    return _installed_by(bundle, job.requirements, job.setup or "")
+
+
+def _installed_by(bundle: Bundle, requirements: str | None, setup: str) -> Installed:
     sources = (file.source for file in bundle.files if file.path == requirements)
     text = "\n".join(Path(source).read_text(errors="replace") for source in sources)
     lines = [line.strip().lower() for line in text.splitlines()]
     words = re.findall(r"(?<!\S)[\w.-]+", " ".join(_INSTALLS.findall(setup)))
     builders = [file.source for file in bundle.files if file.path.rpartition("/")[2] == "setup.py"]
     builders = builders if _BUILDS.search(setup) else []
-    return _Installed(
+    return Installed(
         frozenset(map(_package_of, lines)) - {""},
         frozenset(spelling for word in words for spelling in (word, word.replace("-", "_").lower())),
         any(line.startswith(("-r", "-e .", ".")) for line in lines),

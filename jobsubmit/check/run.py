@@ -31,10 +31,12 @@ from jobsubmit.check.collectives.some_ranks import check_some_ranks
 from jobsubmit.check.conditions import check_conditions
 from jobsubmit.check.files import check_files
 from jobsubmit.check.imports import check_imports
+from jobsubmit.check.installed.libraries import FindPackage, Libraries
 from jobsubmit.check.interactive import check_interactive
 from jobsubmit.check.libraries.accelerate import check_accelerate
 from jobsubmit.check.libraries.deepspeed import check_deepspeed
 from jobsubmit.check.libraries.lightning import check_lightning
+from jobsubmit.check.libraries.versions import check_versions
 from jobsubmit.check.loading.epochs import check_epochs
 from jobsubmit.check.loading.evaluation import check_evaluation
 from jobsubmit.check.loading.parts import check_parts
@@ -49,7 +51,7 @@ from jobsubmit.check.models.unsynchronized import check_unsynchronized
 from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
-from jobsubmit.check.packages import FindMissing, check_packages
+from jobsubmit.check.packages import FindMissing, Installed, check_packages, installed_by_job
 from jobsubmit.check.processes.compare import OF_PROCESSES
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, several
@@ -123,10 +125,13 @@ _INSTALLS_CODE = re.compile(
 )
 
 
-def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None = None) -> Iterator[Finding]:
+def check_code(
+    job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None = None, find_package: FindPackage | None = None
+) -> Iterator[Finding]:
     """Yield what is wrong with the code of a job, and what cannot be checked; of a start command, check what it starts.
 
-    `find_missing` returns the modules that the nodes' Python lacks, if that is known.
+    `find_missing` returns the modules that the nodes' Python lacks, and `find_package` the folder of a package that it
+    has, if that is known.
     """
 
     @cache
@@ -174,7 +179,8 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
     @cache
     def code() -> Code:
-        facts = _facts(plan, words, started, last)
+        libraries = Libraries(partial(_installed, find_package, installed_by_job(bundle, job)))
+        facts = replace(_facts(plan, words, started, last), libraries=libraries)
         return look_at(program, facts, words)
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
@@ -183,7 +189,8 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         return
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
-        ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing, job.setup or "")),
+        ("packages", lambda: check_packages(code(), bundle, job, find_missing)),
+        ("versions", lambda: check_versions(code())),
         ("files", lambda: () if launch.folder else check_files(code(), bundle, words)),
         (
             "arguments",
@@ -203,6 +210,11 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     yield from found
     if not any(finding.level == "error" or finding.check in _OF_STARTS for finding in found):
         yield from _compared(code, {finding.check for finding in found}, plan.boot_file)
+
+
+def _installed(find: FindPackage | None, installed: Installed, top: str) -> Path | None:
+    """Return the folder of a package on the nodes; None if it is not known, or if the job installs it."""
+    return None if find is None or installed.has(top) else find(top)
 
 
 def _compared(code: Callable[[], Code], known: Container[str], boot_file: str) -> Iterator[Finding]:

@@ -172,8 +172,10 @@ def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backe
         return known
     from jobsubmit.check.run import check_code  # half of all modules, which known findings do without
 
-    find_missing = partial(backend.missing_modules, plan) if isinstance(backend, KnowsPython) else None
-    return list(check_code(plan, bundle, find_missing))
+    if not isinstance(backend, KnowsPython):
+        return list(check_code(plan, bundle))
+    find_missing, find_package = partial(backend.missing_modules, plan), partial(backend.package_folder, plan)
+    return list(check_code(plan, bundle, find_missing, find_package))
 
 
 def remember_findings(prepared: Prepared, settings: Settings) -> None:

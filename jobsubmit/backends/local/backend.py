@@ -25,7 +25,7 @@ from jobsubmit.agent.supervisor import process_group
 from jobsubmit.agent.supervisor.hang_detector import read_stacks
 from jobsubmit.backends.local.liveness import find_watcher
 from jobsubmit.backends.local.orphan_processes import find_survivors, find_watchers
-from jobsubmit.backends.local.python import ChosenPython, choose_python, find_missing
+from jobsubmit.backends.local.python import ChosenPython, choose_python, find_missing, find_package
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_request
@@ -98,6 +98,11 @@ class LocalBackend:
         python = choose_python(_given_python(plan))
         asked = set(modules) - ({"torch"} if plan.has_launcher else set())
         return find_missing(python, asked) if python else set()
+
+    def package_folder(self, plan: LaunchPlan, name: str) -> Path | None:
+        """Return where the nodes' Python has a package (see KnowsPython)."""
+        python = choose_python(_given_python(plan))
+        return find_package(python, name) if python else None
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Start guardian and supervisor; return once they hold the job's port and its lock (see Backend)."""

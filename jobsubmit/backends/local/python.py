@@ -71,7 +71,7 @@ def find_missing(python: ChosenPython, modules: Collection[str]) -> set[str]:
     """Return the modules that a Python does not find; none if it cannot be asked."""
     if not modules:
         return set()
-    if Path(python.program) == Path(sys.executable).with_name("python"):
+    if _is_ours(python):
         return {name for name in modules if not _is_found(name)}
     if not python.is_trusted:
         return _find_missing_files(python, modules)
@@ -83,6 +83,16 @@ def find_missing(python: ChosenPython, modules: Collection[str]) -> set[str]:
         return set()
 
 
+def find_package(python: ChosenPython, name: str) -> Path | None:
+    """Return the folder of a package that is installed for a Python; None if its files do not show that."""
+    own = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    places = own if _is_ours(python) else _site_packages(python)
+    first = [site.getusersitepackages(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    spec = PathFinder.find_spec(name, [*first, *places])
+    is_package = spec is not None and spec.origin is not None and spec.submodule_search_locations
+    return Path(spec.origin).parent if is_package and spec is not None and spec.origin else None
+
+
 def version_of(python: ChosenPython, package: str) -> str:
     """Return the version of a package that a Python has; empty if it has none, or cannot be asked."""
     if not python.is_trusted:
@@ -92,6 +102,10 @@ def version_of(python: ChosenPython, package: str) -> str:
         return subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS, text=True).stdout.strip()
     except (OSError, subprocess.SubprocessError, ValueError):
         return ""
+
+
+def _is_ours(python: ChosenPython) -> bool:
+    return Path(python.program) == Path(sys.executable).with_name("python")
 
 
 def _find_missing_files(python: ChosenPython, modules: Collection[str]) -> set[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from jobsubmit.check.installed.signatures import fields_of
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module
@@ -53,7 +55,10 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     place = parses[0] if parses else (module, call)
     rest = argument(place[1], "return_remaining_strings")
     is_strict = bool(parses) and (rest is None or values.of(rest, place[0]) is False)
-    is_partial = any(known in _names(classes, program, module) for known in KNOWN_CLASSES)
+    is_partial = any(
+        name.rpartition(".")[2] in KNOWN_CLASSES and fields_of(name, values.facts.libraries) is None
+        for name in _names(classes, program, module)
+    )
     line = CommandLine("HfArgumentParser", tuple(options), is_strict, place[0].where(place[1]), tuple(gaps))
     kept = frozenset(name for home, parse in parses for name in _kept(parse, home))
     return replace(line, may_have_more=is_partial, namespaces=Namespaces(kept))
@@ -92,11 +97,11 @@ def _is_same(store: ast.expr, module: Module) -> bool:
 
 
 def _names(classes: Iterable[ast.expr], program: Program, module: Module) -> set[str]:
-    """Return the names of classes and of those that they are derived from, each without its package."""
+    """Return the names of classes and of those that they are derived from."""
     found: set[str] = set()
     for item in classes:
         name = program.name_of(item, module)
-        found.add(name.rpartition(".")[2])
+        found.add(name)
         definition = program.definition(name)
         if definition and isinstance(definition[1], ast.ClassDef):
             bases = [base for base in definition[1].bases if program.name_of(base, definition[0]) != name]
@@ -106,7 +111,7 @@ def _names(classes: Iterable[ast.expr], program: Program, module: Module) -> set
 
 def _fields_of(name: str, node: ast.AST, module: Module, values: Values, options: list[Option]) -> Iterator[Gap]:
     found = values.program.definition(name)
-    known = KNOWN_CLASSES.get(name.rpartition(".")[2], {})
+    known = _known_fields(name, values)
     if found is None and known:
         options.extend(option for field, kind in known.items() for option in _known(field, kind, module.where(node)))
         return
@@ -123,7 +128,7 @@ def _fields_of(name: str, node: ast.AST, module: Module, values: Values, options
     for base in owner.bases:
         name = values.program.name_of(base, home)
         if values.program.definition(name) == found:  # `class TrainingArguments(TrainingArguments)`
-            known = KNOWN_CLASSES.get(name.rpartition(".")[2], {})
+            known = _known_fields(name, values)
             options.extend(one for field, kind in known.items() for one in _known(field, kind, home.where(base)))
             continue
         yield from _fields_of(name, base, home, values, options)
@@ -139,6 +144,21 @@ def _fields_of(name: str, node: ast.AST, module: Module, values: Values, options
                         is_sure=False,
                     )
                 )
+
+
+def _known_fields(name: str, values: Values) -> dict[str, str]:
+    """Return field → kind of a library's class: of the installed version, or of all versions if that is not known."""
+    table = KNOWN_CLASSES.get(name.rpartition(".")[2], {})
+    installed = fields_of(name, values.facts.libraries)
+    return table if installed is None else {one: table.get(one) or _kind(text) for one, text in installed.items()}
+
+
+def _kind(annotation: str) -> str:
+    """Return what kind of values a field has, from its annotation."""
+    kinds = {"bool": "bool", "list": "several", "List": "several", "int": "int", "float": "float"}
+    words = re.findall(r"\w+", annotation)
+    is_mixed = len({"int", "float", "str", "dict"} & set(words)) > 1
+    return "str" if is_mixed else next((kinds[word] for word in words if word in kinds), "str")
 
 
 def _known(field: str, kind: str, where: str) -> Iterator[Option]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from jobsubmit.check.installed.libraries import Libraries
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.spec.modes import Start
 
@@ -18,7 +19,7 @@ class Facts:
     None where it is not set; `argv` are the words after the boot file. `gpus` is per node, None if it is not known.
     `why_no_gpus` says why that is 0 where the nodes have GPUs that the job does not get.
     `rank` is that of a process among all; `options_of_node` are options that a command gives the number of the node.
-    `torch_version` is that of the job file.
+    `torch_version` is that of the job file; `libraries` are those that are installed on the nodes, if that is known.
     """
 
     mode: Start
@@ -31,6 +32,7 @@ class Facts:
     options_of_node: frozenset[str] = frozenset()
     why_no_gpus: str = ""
     torch_version: str | None = None
+    libraries: Libraries = field(default_factory=Libraries)
 
     @property
     def gpus_seen(self) -> Any:

@@ -1,0 +1,103 @@
+"""Compare how the code uses libraries with the versions of them that are installed on the nodes."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Collection, Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.imports import is_in_branch, may_fail
+from jobsubmit.check.installed.signatures import accepted_names
+from jobsubmit.check.program.module import Module
+from jobsubmit.common.finding import Finding
+
+_RENAMED = {"tokenizer": "processing_class", "no_cuda": "use_cpu", "gpus": "devices"}  # transformers, Lightning
+_ALIKE = 0.8  # of difflib: evaluation_strategy and eval_strategy
+
+
+def check_versions(code: Code) -> Iterator[Finding]:
+    """Yield an error for each module, name or argument that the installed version of a library does not have.
+
+    Where it is not sure that the code comes there, yield a warning.
+    """
+    known: set[str] = set()
+    for finding in (*_imports(code), *_arguments(code)):
+        if finding.text not in known:
+            known.add(finding.text)
+            yield finding
+
+
+def _imports(code: Code) -> Iterator[Finding]:
+    libraries = code.facts.libraries
+    for module, node in code.program.of(ast.Import, ast.ImportFrom):
+        if may_fail(node, module) or is_in_branch(node, module) or not code.reached.of(node, module):
+            continue
+        for name in _missing(code, node):
+            top = name.partition(".")[0]
+            yield Finding(
+                code.level_of(node, module),
+                "library-version",
+                module.where(node),
+                f"the nodes have {libraries.version(top)}, which has no {name}",
+                f"import what this version has, or {_pin(top)}",
+            )
+
+
+def _missing(code: Code, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """Yield the modules, or else the names in them, that an import does not find in an installed library."""
+    libraries = code.facts.libraries
+    if isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        names = [] if node.level or _is_own(code, base) else [f"{base}.{alias.name}" for alias in node.names]
+        if names and libraries.lacks_module(base):
+            yield base
+        else:
+            yield from (name for name in names if not name.endswith(".*") and libraries.lacks(name))
+        return
+    for alias in node.names:
+        if not _is_own(code, alias.name) and libraries.lacks_module(alias.name):
+            yield alias.name
+
+
+def _is_own(code: Code, name: str) -> bool:
+    top = name.partition(".")[0]
+    return any(own == top or own.startswith(f"{top}.") for own in code.program.modules)
+
+
+def _arguments(code: Code) -> Iterator[Finding]:
+    libraries = code.facts.libraries
+    for module, call, name in code.reached.calls:
+        given = [keyword.arg for keyword in call.keywords if keyword.arg is not None]
+        if not given or "." not in name or _is_own(code, name) or _is_optional(call, module):
+            continue
+        accepted = accepted_names(name, libraries)
+        missing = [one for one in given if one not in accepted] if accepted is not None else []
+        if accepted is None or not missing:
+            continue
+        top, last = name.partition(".")[0], name.rpartition(".")[2]
+        alike = [new for one in missing if (new := _new_name(one, accepted))]
+        yield Finding(
+            code.level_of(call, module),
+            "library-version",
+            module.where(call),
+            f"the nodes have {libraries.version(top)}, in which {last} has no argument {', '.join(missing)}",
+            f"use {', '.join(alike)}, or {_pin(top)}" if alike else f"remove what it does not have, or {_pin(top)}",
+        )
+
+
+def _new_name(name: str, accepted: Collection[str]) -> str:
+    """Return what an argument may be called now; empty if nothing is like it."""
+    known = _RENAMED.get(name, "")
+    alike = difflib.get_close_matches(name, accepted, 1, _ALIKE)
+    return known if known in accepted else alike[0] if alike else ""
+
+
+def _is_optional(call: ast.Call, module: Module) -> bool:
+    """Return whether the program goes on if a call fails, or asks for a version before."""
+    tests = [ast.unparse(above.test) for above in module.above(call) if isinstance(above, ast.If)]
+    return may_fail(call, module) or any("version" in test.lower() for test in tests)
+
+
+def _pin(top: str) -> str:
+    return f"name the version of {top} that the code was written for in the file that `requirements` names"

@@ -1,0 +1,194 @@
+"""What the code uses of libraries, and what their installed versions have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import with_files
+
+from jobsubmit.bundle.scanner import scan
+from jobsubmit.check.installed.libraries import Libraries
+from jobsubmit.check.installed.signatures import accepted_names, fields_of
+from jobsubmit.check.run import check_code
+from jobsubmit.common.finding import Finding
+from jobsubmit.config import BUILT_IN
+from jobsubmit.plan import launch_plan as planning
+from jobsubmit.spec.loader import load_mapping
+
+INSTALLED = {
+    "transformers-5.1.0.dist-info/METADATA": "",
+    "transformers/__init__.py": """
+import sys
+from typing import TYPE_CHECKING
+from .utils import _LazyModule
+if TYPE_CHECKING:
+    from .trainer import Trainer as Trainer
+    from .training_args import Seq2SeqTrainingArguments, TrainingArguments
+else:
+    sys.modules[__name__] = _LazyModule(__name__, globals()["__file__"], {})
+""",
+    "transformers/utils.py": "class _LazyModule:\n    pass\n",
+    "transformers/auto.py": "class AutoModel:\n    pass\n",
+    "transformers/trainer.py": """
+from .utils import requires
+@requires(backends=("torch",))
+class Trainer:
+    def __init__(self, model=None, args=None, processing_class=None):
+        pass
+    def train(self, resume_from_checkpoint=None, **kwargs):
+        pass
+""",
+    "transformers/training_args.py": """
+from dataclasses import dataclass, field
+@dataclass
+class TrainingArguments:
+    output_dir: str | None = field(default=None)
+    eval_strategy: str = field(default="no")
+    num_train_epochs: float = field(default=3.0)
+    local_rank: int = field(default=-1)
+    bf16: bool = field(default=False)
+    _n_gpu: int = field(init=False, repr=False, default=-1)
+@dataclass
+class Seq2SeqTrainingArguments(TrainingArguments):
+    predict_with_generate: bool = False
+""",
+    "lib-2.0.dist-info/METADATA": "",
+    "lib/__init__.py": "from .models import *\nfrom .kept import keep as kept\ntry:\n    import fast\nexcept ImportError:\n    fast = None\n",
+    "lib/models.py": """
+class Base:
+    def __init__(self, width, *, bias=True):
+        pass
+class Net(Base):
+    pass
+class Open(Base):
+    def __init__(self, width, **kwargs):
+        pass
+class Made(metaclass=type):
+    def __init__(self):
+        pass
+def build(name, pretrained=False):
+    pass
+@renamed_arguments(old="new")
+def changed(new):
+    pass
+class Named(UnknownBase):
+    pass
+""",
+    "lib/kept.py": "def keep(value):\n    pass\n",
+    "lib/made.py": "def __getattr__(name):\n    return None\n",
+    "lib/fast.cpython-311-x86_64-linux-gnu.so": "",
+    "lib/deep/__init__.py": "",
+}
+
+
+@pytest.fixture
+def libraries(tmp_path: Path) -> Libraries:
+    with_files(tmp_path / "site", INSTALLED)
+    return Libraries(lambda top: tmp_path / "site" / top if (tmp_path / "site" / top).is_dir() else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "accepted"),
+    [
+        ("lib.Net", {"self", "width", "bias"}),
+        ("lib.models.Net", {"self", "width", "bias"}),
+        ("lib.build", {"name", "pretrained"}),
+        ("lib.kept", {"value"}),
+        ("transformers.Trainer", {"self", "model", "args", "processing_class"}),
+        *((f"lib.{name}", None) for name in ("Open", "Made", "changed", "Named", "fast", "unknown", "deep")),
+        ("other.Net", None),
+    ],
+)
+def test_the_arguments_that_an_installed_function_accepts(
+    name: str, accepted: set[str] | None, libraries: Libraries
+) -> None:
+    assert accepted_names(name, libraries) == accepted
+
+
+def test_the_fields_of_a_dataclass_come_with_those_above_it(libraries: Libraries) -> None:
+    fields = fields_of("transformers.Seq2SeqTrainingArguments", libraries)
+    assert fields is not None
+    assert list(fields)[0] == "output_dir"
+    assert {"eval_strategy", "predict_with_generate"} < set(fields)
+    assert "_n_gpu" not in fields
+
+
+def test_what_a_library_does_not_have(libraries: Libraries) -> None:
+    names = ("lib.Net", "lib.deep", "lib.fast", "lib.made.anything", "transformers.AutoModel", "other.x", "lib.kept.x")
+    assert [name for name in (*names, "lib.gone", "transformers.AdamW") if libraries.lacks(name)] == [
+        *("lib.kept.x", "lib.gone", "transformers.AdamW")
+    ]
+    modules = ("lib.models", "lib.deep", "lib.fast", "lib._six", "lib._six.more", "lib.deep.more", "lib", "other.more")
+    assert [name for name in modules if libraries.lacks_module(name)] == ["lib._six", "lib._six.more", "lib.deep.more"]
+
+
+def check(tmp_path: Path, text: str, **fields: Any) -> list[Finding]:
+    """Check a program with the libraries above."""
+    with_files(tmp_path / "site", INSTALLED)
+    with_files(tmp_path / "code", {"train.py": text, "requirements.txt": "lib==1.0\ntransformers==4.40\n"})
+    spec = {"name": "checked", "mode": "torchrun", "code_dir": str(tmp_path / "code"), "boot_file": "train.py"}
+    plan = planning.build_plan(load_mapping(spec | fields).spec, BUILT_IN)
+
+    def find(top: str) -> Path | None:
+        folder = tmp_path / "site" / top
+        return folder if folder.is_dir() else None
+
+    return list(check_code(plan, scan(tmp_path / "code"), lambda asked: set(), find))
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("from transformers import AdamW, AutoModel\n", "transformers 5.1.0, which has no transformers.AdamW"),
+        ("from lib._six import inf\n", "lib 2.0, which has no lib._six"),
+        ("import lib.gone.more\n", "lib 2.0, which has no lib.gone.more"),
+        ("import lib\nlib.build('x', pretrained=True, progress=False)\n", "build has no argument progress"),
+        ("from lib.models import Net\nNet(3, bias=False, depth=2)\n", "Net has no argument depth"),
+        (
+            "from transformers import TrainingArguments\nTrainingArguments('x', evaluation_strategy='no', no_cuda=1)\n",
+            "TrainingArguments has no argument evaluation_strategy, no_cuda",
+        ),
+        ("import lib\nlib.Open(3, depth=2)\nlib.Net(3, bias=True)\nlib.Net(3, **{})\n", ""),
+        ("try:\n    from lib._six import inf\nexcept ImportError:\n    from math import inf\n", ""),
+        ("import lib\nif lib.__version__ < '2':\n    lib.Net(3, depth=2)\n", ""),
+        ("import other._six\nfrom other import x\n", ""),
+    ],
+)
+def test_code_for_another_version_of_a_library(text: str, wrong: str, tmp_path: Path) -> None:
+    shown = [one for one in check(tmp_path, text) if one.check == "library-version"]
+    assert [one.level for one in shown] == ["error"] * bool(wrong)
+    assert all(wrong in one.text for one in shown)
+
+
+def test_the_new_name_of_an_argument_is_proposed(tmp_path: Path) -> None:
+    old = "Trainer(model=None, tokenizer=None)\nTrainingArguments('x', evaluation_strategy='no')\n"
+    shown = check(tmp_path, f"from transformers import Trainer, TrainingArguments\n{old}")
+    hints = [str(one.hint).partition(",")[0] for one in shown if one.check == "library-version"]
+    assert hints == ["use processing_class", "use eval_strategy"]
+
+
+def test_what_the_job_installs_itself_is_not_compared(tmp_path: Path) -> None:
+    text = "from lib._six import inf\nfrom transformers import AdamW\n"
+    assert len([one for one in check(tmp_path, text) if one.check == "library-version"]) == 2
+    assert not [one for one in check(tmp_path, text, requirements="requirements.txt") if one.level == "error"]
+    assert not [
+        one for one in check(tmp_path, text, setup="pip install lib==1 transformers==4") if one.level == "error"
+    ]
+
+
+ARGUMENTS = """
+from transformers import HfArgumentParser, TrainingArguments
+(args,) = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
+"""
+
+
+def test_options_are_those_of_the_installed_training_arguments(tmp_path: Path) -> None:
+    given = {"output_dir": "out", "evaluation_strategy": "no", "num_train_epochs": "many"}
+    shown = check(tmp_path, ARGUMENTS, hyperparameters=given)
+    assert [(one.level, one.where) for one in shown if one.check.startswith("argument")] == [
+        ("error", "hyperparameters.evaluation_strategy"),
+        ("error", "hyperparameters.num_train_epochs"),
+    ]
+    assert any("use --eval_strategy" in str(one.hint) for one in shown)
