@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from jobsubmit.bundle.ignore_pattern import Pattern, escape, parse_pattern
-from jobsubmit.bundle.model import DANGLING, NOT_REGULAR, OWN_FILE, OWN_FOLDER, LeftOut
+from jobsubmit.bundle.model import DANGLING, NOT_REGULAR, OWN_FILE, OWN_FOLDER, OWN_OUTPUT, LeftOut
 from jobsubmit.errors import BundleError
 
 GITIGNORE, JOBIGNORE = ".gitignore", ".jobignore"
@@ -131,7 +131,7 @@ def how_to_bring_back(path: str, left_out: LeftOut, *others: str) -> str:
     """Return how to upload a file that is left out, itself or with a folder above it, and others of that folder."""
     if left_out.reason in (DANGLING, NOT_REGULAR):
         return "replace it with a regular file"
-    if left_out.reason in (OWN_FILE, OWN_FOLDER):
+    if left_out.reason in (OWN_FILE, OWN_FOLDER, OWN_OUTPUT):
         return "move it to another folder of the code directory: .jobignore cannot bring it back"
     file, _, line = left_out.rule.rpartition(":")
     folder, _, name = file.rpartition("/")

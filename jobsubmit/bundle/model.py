@@ -14,6 +14,7 @@ from jobsubmit.common.file_reading import changed_error
 NOT_REGULAR = "not a regular file"
 DANGLING = "a broken link"
 OWN_FOLDER = "jobsubmit writes to this folder: store, state, outputs or checkpoint_dir"
+OWN_OUTPUT = "the output of this command"
 OWN_FILE = "a file of jobsubmit: the job file or its schema"
 
 Stamp: TypeAlias = str

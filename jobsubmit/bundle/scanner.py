@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import time
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from jobsubmit.bundle.model import (
     NOT_REGULAR,
     OWN_FILE,
     OWN_FOLDER,
+    OWN_OUTPUT,
     Bundle,
     BundleFile,
     Known,
@@ -104,6 +106,7 @@ class _Scanner:
         self.known = known
         self.real_root = os.path.realpath(root)
         self.own = {os.path.realpath(path) for path in own}
+        self.outputs = _outputs()
         self.own_names = {os.path.basename(path) for path in self.own}
         self.files: list[BundleFile] = []
         self.large: list[str] = []
@@ -216,6 +219,9 @@ class _Scanner:
             if not stat.S_ISREG(status.st_mode):
                 self.left_out.append(LeftOut(path, NOT_REGULAR))
                 return
+            if (status.st_dev, status.st_ino) in self.outputs:
+                self.left_out.append(LeftOut(path, OWN_OUTPUT))
+                return
         except OSError as error:
             raise _unreadable(path, error) from error
         stamp = stamp_of(status)
@@ -228,6 +234,16 @@ class _Scanner:
         else:
             self.read += 1
             self.files.append(_read(path, self.root))
+
+
+def _outputs() -> set[tuple[int, int]]:
+    """Return the files that this command writes its output to, by device and number: `create --follow > out.txt`."""
+    found = set()
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            status = os.fstat(descriptor)
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 def _file(path: str, root: str, status: os.stat_result, sha256: str, stamp: Stamp) -> BundleFile:

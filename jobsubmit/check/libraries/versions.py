@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.imports import is_in_branch, may_fail
@@ -12,7 +12,11 @@ from jobsubmit.check.installed.signatures import accepted_names
 from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
-_RENAMED = {"tokenizer": "processing_class", "no_cuda": "use_cpu", "gpus": "devices"}  # transformers, Lightning
+_RENAMED = {  # transformers, Lightning, torch
+    **{"tokenizer": "processing_class", "no_cuda": "use_cpu", "gpus": "devices", "use_cuda": "use_device"}
+}
+_SHOWN = 4
+_DEEPEST = 8  # modules that hand on a name
 _ALIKE = 0.8  # of difflib: evaluation_strategy and eval_strategy
 
 
@@ -33,13 +37,14 @@ def _imports(code: Code) -> Iterator[Finding]:
     for module, node in code.program.of(ast.Import, ast.ImportFrom):
         if may_fail(node, module) or is_in_branch(node, module) or not code.reached.of(node, module):
             continue
-        for name in _missing(code, node):
-            top = name.partition(".")[0]
+        names = list(_missing(code, node))
+        if names:
+            top = names[0].partition(".")[0]
             yield Finding(
                 code.level_of(node, module),
                 "library-version",
                 module.where(node),
-                f"the nodes have {libraries.version(top)}, which has no {name}",
+                f"the nodes have {libraries.version(top)}, which has no {_some(names)}",
                 f"import what this version has, or {_pin(top)}",
             )
 
@@ -60,6 +65,12 @@ def _missing(code: Code, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
             yield alias.name
 
 
+def _some(names: Sequence[str]) -> str:
+    """Return the first of several names, and the last words of others."""
+    words = [names[0], *(name.rpartition(".")[2] for name in names[1:_SHOWN])]
+    return ", ".join(words) + (" …" if names[_SHOWN:] else "")
+
+
 def _is_own(code: Code, name: str) -> bool:
     top = name.partition(".")[0]
     return any(own == top or own.startswith(f"{top}.") for own in code.program.modules)
@@ -71,7 +82,7 @@ def _arguments(code: Code) -> Iterator[Finding]:
         given = [keyword.arg for keyword in call.keywords if keyword.arg is not None]
         if not given or "." not in name or _is_own(code, name) or _is_optional(call, module):
             continue
-        accepted = accepted_names(name, libraries)
+        accepted = accepted_names(name, libraries) if _is_one_thing(code, call.func, module) else None
         missing = [one for one in given if one not in accepted] if accepted is not None else []
         if accepted is None or not missing:
             continue
@@ -84,6 +95,21 @@ def _arguments(code: Code) -> Iterator[Finding]:
             f"the nodes have {libraries.version(top)}, in which {last} has no argument {', '.join(missing)}",
             f"use {', '.join(alike)}, or {_pin(top)}" if alike else f"remove what it does not have, or {_pin(top)}",
         )
+
+
+def _is_one_thing(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether a name means the same in all branches: no `if fast: from a import Norm`, `else: from b …`."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and _is_bound_once(code, node.id, module, 0)
+
+
+def _is_bound_once(code: Code, name: str, module: Module, depth: int) -> bool:
+    if name in module.imports or (module.tree, name) in module.stores or depth > _DEEPEST:
+        return False
+    owner, _, last = module.aliases.get(name, "").rpartition(".")
+    source = code.program.modules.get(owner)
+    return source is None or _is_bound_once(code, last, source, depth + 1)
 
 
 def _new_name(name: str, accepted: Collection[str]) -> str:

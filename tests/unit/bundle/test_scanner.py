@@ -220,3 +220,18 @@ def test_a_file_of_ours_is_not_one_that_a_rule_leaves_out(tmp_path: Path) -> Non
 def test_folders_of_the_kernel_are_no_code(folder: str) -> None:
     with pytest.raises(BundleError, match="contain no files to upload"):
         scan(Path(folder))
+
+
+def test_the_output_of_this_command_is_not_part_of_the_code(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    kept = os.dup(1)
+    with (tmp_path / "out.txt").open("wb") as out:
+        os.dup2(out.fileno(), 1)
+        try:
+            bundle = scan(tmp_path)
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+    assert [file.path for file in bundle.files] == ["train.py"]
+    assert ("out.txt", "the output of this command", "") in bundle.left_out
+    assert {file.path for file in scan(tmp_path).files} == {"out.txt", "train.py"}

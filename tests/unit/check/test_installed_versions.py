@@ -55,7 +55,14 @@ class Seq2SeqTrainingArguments(TrainingArguments):
     predict_with_generate: bool = False
 """,
     "lib-2.0.dist-info/METADATA": "",
-    "lib/__init__.py": "from .models import *\nfrom .kept import keep as kept\ntry:\n    import fast\nexcept ImportError:\n    fast = None\n",
+    "lib/__init__.py": """
+from .models import *
+from .kept import keep as kept
+try:
+    import fast
+except ImportError:
+    fast = None
+""",
     "lib/models.py": """
 class Base:
     def __init__(self, width, *, bias=True):
@@ -110,7 +117,7 @@ def test_the_arguments_that_an_installed_function_accepts(
 def test_the_fields_of_a_dataclass_come_with_those_above_it(libraries: Libraries) -> None:
     fields = fields_of("transformers.Seq2SeqTrainingArguments", libraries)
     assert fields is not None
-    assert list(fields)[0] == "output_dir"
+    assert next(iter(fields)) == "output_dir"
     assert {"eval_strategy", "predict_with_generate"} < set(fields)
     assert "_n_gpu" not in fields
 
@@ -127,7 +134,9 @@ def test_what_a_library_does_not_have(libraries: Libraries) -> None:
 def check(tmp_path: Path, text: str, **fields: Any) -> list[Finding]:
     """Check a program with the libraries above."""
     with_files(tmp_path / "site", INSTALLED)
-    with_files(tmp_path / "code", {"train.py": text, "requirements.txt": "lib==1.0\ntransformers==4.40\n"})
+    own = "import os\nif os.environ.get('FAST'):\n    from other import Net\nelse:\n    from lib import Net\n"
+    requirements = "lib==1.0\ntransformers==4.40\n"
+    with_files(tmp_path / "code", {"train.py": text, "own.py": own, "requirements.txt": requirements})
     spec = {"name": "checked", "mode": "torchrun", "code_dir": str(tmp_path / "code"), "boot_file": "train.py"}
     plan = planning.build_plan(load_mapping(spec | fields).spec, BUILT_IN)
 
@@ -142,6 +151,10 @@ def check(tmp_path: Path, text: str, **fields: Any) -> list[Finding]:
     ("text", "wrong"),
     [
         ("from transformers import AdamW, AutoModel\n", "transformers 5.1.0, which has no transformers.AdamW"),
+        ("from lib import Net, gone, also_gone\n", "lib 2.0, which has no lib.gone, also_gone"),
+        ("from lib import deep, models\nfrom transformers import auto\n", ""),
+        ("try:\n    from fast import Net\nexcept ImportError:\n    from lib import Net\nNet(3, depth=2)\n", ""),
+        ("from own import Net\nNet(3, depth=2)\n", ""),
         ("from lib._six import inf\n", "lib 2.0, which has no lib._six"),
         ("import lib.gone.more\n", "lib 2.0, which has no lib.gone.more"),
         ("import lib\nlib.build('x', pretrained=True, progress=False)\n", "build has no argument progress"),
