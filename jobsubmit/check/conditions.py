@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.origins import words_of
 from jobsubmit.check.parsers.hf_argument_parser import PARSERS
 from jobsubmit.check.program.module import Module, own_method, spelled
 from jobsubmit.check.program.operations import is_open
@@ -70,7 +71,16 @@ def _judge(code: Code, node: ast.Assert | ast.Raise, module: Module) -> Iterator
             text = f"the program ends with an error, because `{ast.unparse(test)}` holds: {values}"
         elif isinstance(node, ast.Raise):
             text = f"the program ends with an error, because `{ast.unparse(test)}` does not hold: {values}"
-        yield Finding("error", "unfulfilled", module.where(node), text, "change the values in the job file")
+        yield Finding("error", "unfulfilled", module.where(node), text, _remedy(code, test, module))
+
+
+def _remedy(code: Code, test: ast.expr, module: Module) -> str:
+    if code.facts.gpus == 0 and "torch.cuda" in words_of(code, test, module):
+        return (
+            f"it asks for GPUs, and {code.facts.no_gpus}: request GPUs in `backend`, or remove the condition for nodes "
+            "without them"
+        )
+    return "change the values in the job file"
 
 
 def _condition_of(node: ast.Raise, module: Module) -> tuple[ast.expr | None, bool]:

@@ -23,7 +23,7 @@ FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
 _INSTALLS = re.compile(r"\binstall\b([^\n;&|]*)")
 _BUILDS = re.compile(r"setup\.py\s+(?:install|develop|build)|pip3? install\s[^\n;&|]*(?:\.(?:\s|$|/)|/)")
 _MOST_BUILDERS = 20
-_REQUIREMENTS = "requirements.txt"
+_REQUIREMENTS, _PROJECT = "requirements.txt", "pyproject.toml"
 # Modules whose package has another name.
 _OTHER_NAMES = {
     **{"PIL": "pillow", "cv2": "opencv_python", "sklearn": "scikit_learn", "yaml": "pyyaml", "skimage": "scikit_image"},
@@ -35,7 +35,7 @@ _OTHER_NAMES = {
         "git": "gitpython",
     },
     **{"google": "protobuf", "hydra": "hydra_core", "tensorboardX": "tensorboardx", "Crypto": "pycryptodome"},
-    **{"skvideo": "video"},
+    **{"skvideo": "video", "dotenv": "python_dotenv"},
     **{"pycocotools": "cocoapi", "lvis": "lvis_api"},
     **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
 }
@@ -118,21 +118,43 @@ def check_packages(code: Code, bundle: Bundle, job: LaunchPlan, find_missing: Fi
     beside = _installed_by(bundle, _REQUIREMENTS, "")
     for top in sorted(find_missing(all_places)) if all_places else ():
         if not (search.has_more_places or first.has(top)):
-            hint = (
-                "put a module of your own into code_dir; name a package in a `requirements` file, which each node "
-                "installs, or install it for that Python (it may have another name than its module: opencv-python)"
-            )
+            hint = _how_to_get(top, bundle, None if requirements is not None else beside)
             text = f"the nodes' Python has no module {top}"
-            if requirements is None and _OTHER_NAMES.get(top, top).lower() in beside.names:
-                hint = (
-                    f"{_REQUIREMENTS} names its package: add `--set requirements={_REQUIREMENTS}`, or "
-                    f"requirements: {_REQUIREMENTS} to the job file, and each node installs it"
-                )
             if folder := _folder_beside(search, top):
                 place = "the code directory itself" if folder == "." else folder
                 text = f"Python does not find the module {top}: it looks in the boot file's folder, and not in {place}"
                 hint = f"add `-e PYTHONPATH={folder}`, or in the job file env: {{PYTHONPATH: {folder}}}"
             yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
+
+
+def _how_to_get(top: str, bundle: Bundle, beside: Installed | None) -> str:
+    """Return how the nodes get a module; `beside` is what requirements.txt would install, if the job names none."""
+    if beside is not None and _OTHER_NAMES.get(top, top).lower() in beside.names:
+        return (
+            f"{_REQUIREMENTS} names its package: add `--set requirements={_REQUIREMENTS}`, or "
+            f"requirements: {_REQUIREMENTS} to the job file, and each node installs it"
+        )
+    if (project := _project_with(bundle, top)) is not None:
+        folder = project.rpartition("/")[0] or "."
+        return (
+            f"{project} names its package: install the project for that Python (pip install {folder}), or name the "
+            "package in a `requirements` file, which each node installs"
+        )
+    return (
+        "put a module of your own into code_dir; name a package in a `requirements` file, which each node installs, or "
+        "install it for that Python (it may have another name than its module: opencv-python)"
+    )
+
+
+def _project_with(bundle: Bundle, top: str) -> str | None:
+    """Return the pyproject.toml that names the package of a module among what it depends on, if one does."""
+    names = {top.lower(), _OTHER_NAMES.get(top, top).lower()}
+    for file in bundle.files:
+        if file.path.rpartition("/")[2] == _PROJECT:
+            words = re.findall(r"""["']([\w.-]+)""", Path(file.source).read_text(errors="replace").lower())
+            if not names.isdisjoint(word.replace("-", "_") for word in words):
+                return file.path
+    return None
 
 
 def _folder_beside(search: ImportSearch, top: str) -> str:

@@ -13,7 +13,7 @@ from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
 from jobsubmit.check.program.module import spelled
 from jobsubmit.check.program.program import Program
-from jobsubmit.check.program.reading import load_program
+from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.common.file_reading import read_whole
 from jobsubmit.errors import BundleError
 from jobsubmit.scaffold.draft import JobDraft
@@ -99,7 +99,7 @@ def _scripts(bundle: Bundle) -> list[BundleFile]:
     for file in bundle.files:
         if _may_be_script(file.path):
             is_script = b"__main__" in read_whole(Path(file.source))
-            if is_script or _order(file.path)[1] < len(_FIRST_NAMES) or _acts(file):
+            if is_script or _acts(file, is_named_so=_order(file.path)[1] < len(_FIRST_NAMES)):
                 found.append((not is_script, *_order(file.path), file))
     return [entry[-1] for entry in sorted(found, key=lambda entry: entry[:-1])]
 
@@ -109,8 +109,11 @@ def _may_be_script(path: str) -> bool:
     return name.endswith(".py") and name not in _NO_PROGRAMS and not name.startswith("test_")
 
 
-def _acts(file: BundleFile) -> bool:
-    """Return whether a file does its work as it is read: it calls its own function, or it loops and calls something."""
+def _acts(file: BundleFile, *, is_named_so: bool) -> bool:
+    """Return whether a file does its work as it is read.
+
+    It calls its own function, or it loops and calls something. If it has a name such as train.py, any call is enough.
+    """
     try:
         body = ast.parse(read_whole(Path(file.source))).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -118,19 +121,35 @@ def _acts(file: BundleFile) -> bool:
     own = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     called = [node.value for node in body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
     calls_own = any(spelled(call.func) in own for call in called)
-    return calls_own or (bool(called) and any(isinstance(node, (ast.For, ast.While, ast.With)) for node in body))
+    loops = any(isinstance(node, (ast.For, ast.While, ast.With)) for node in body)
+    return calls_own or (bool(called) and (loops or is_named_so)) or (loops and is_named_so)
 
 
 def _programs(bundle: Bundle) -> Iterator[Program]:
-    """Yield the scripts that train on several processes; one that another imports is a part of it."""
+    """Yield the scripts that train on several processes; one that another imports is a part of it.
+
+    Those that only exchange something come after those that train. The packages of the code may be installed.
+    """
     programs = []
     for file in _scripts(bundle)[:_MOST_CANDIDATES]:
-        program = load_program(bundle, file.path)
+        program = load_program(bundle, file.path, INSTALLED_FROM)
         if program and _trained_by(program):
             programs.append(program)
     parts = {module.path for program in programs for module in program.modules.values() if module is not program.boot}
-    yield from [program for program in programs if program.boot.path not in parts]
-    yield from [program for program in programs if program.boot.path in parts]
+    yield from sorted(
+        programs, key=lambda program: (program.boot.path in parts or _is_part(program), _only_exchanges(program))
+    )
+
+
+def _is_part(program: Program) -> bool:
+    """Return whether a script cannot be started by its path: it imports from the package that it is in."""
+    return any(node.level for node in program.boot.of(ast.ImportFrom))
+
+
+def _only_exchanges(program: Program) -> bool:
+    """Return whether a program uses torch itself, and computes no gradients."""
+    by_itself = _trained_by(program) in (_TRAINS[0][-1], _TRAINS[1][-1])
+    return by_itself and not any(spelled(call.func).endswith("backward") for _, call, _ in program.calls)
 
 
 def _trained_by(program: Program) -> str:

@@ -77,18 +77,20 @@ class InstalledModule:
 
 @dataclass(frozen=True, eq=False)
 class Libraries:
-    """The libraries for the Python of the nodes; `find` returns the folder of a package, or None if it is not known."""
+    """The libraries for the Python of the nodes; `find` returns the folder of a package, or None if it is not known.
+
+    Of a library whose version is not known, nothing is known: it may be a part of one, or made by hand.
+    """
 
     find: FindPackage = lambda top: None
     _modules: dict[str, InstalledModule | None] = field(default_factory=dict)
     _words: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def version(self, top: str) -> str:
-        """Return the name of an installed library with its version, if its metadata say so."""
+        """Return the version of an installed library; empty if its metadata do not say so."""
         folder = self.find(top)
-        known = folder.parent.glob(f"{top}-*.dist-info") if folder is not None else ()
-        versions = [path.name.removesuffix(".dist-info").rpartition("-")[2] for path in known]
-        return f"{top} {versions[0]}" if len(versions) == 1 else top
+        known = list(folder.parent.glob(f"{top}-*.dist-info")) if folder is not None else []
+        return known[0].name.removesuffix(".dist-info").rpartition("-")[2] if len(known) == 1 else ""
 
     def module(self, name: str) -> InstalledModule | None:
         """Return a module by its name; None if it is not known, or not written in Python."""
@@ -180,7 +182,7 @@ class Libraries:
     def _read(self, name: str) -> InstalledModule | None:
         top, *rest = name.split(".")
         folder = self.find(top)
-        if folder is None:
+        if folder is None or not self.version(top):
             return None
         inner = folder.joinpath(*rest)
         for path in (inner / "__init__.py", inner.with_suffix(".py") if rest else inner / "__init__.py"):

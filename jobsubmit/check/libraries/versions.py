@@ -44,7 +44,7 @@ def _imports(code: Code) -> Iterator[Finding]:
                 code.level_of(node, module),
                 "library-version",
                 module.where(node),
-                f"the nodes have {libraries.version(top)}, which has no {_some(names)}",
+                f"the nodes have {top} {libraries.version(top)}, which has no {_some(names)}",
                 f"import what this version has, or {_pin(top)}",
             )
 
@@ -92,7 +92,7 @@ def _arguments(code: Code) -> Iterator[Finding]:
             code.level_of(call, module),
             "library-version",
             module.where(call),
-            f"the nodes have {libraries.version(top)}, in which {last} has no argument {', '.join(missing)}",
+            f"the nodes have {top} {libraries.version(top)}, in which {last} has no argument {', '.join(missing)}",
             f"use {', '.join(alike)}, or {_pin(top)}" if alike else f"remove what it does not have, or {_pin(top)}",
         )
 

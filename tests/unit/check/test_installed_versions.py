@@ -87,6 +87,7 @@ class Named(UnknownBase):
     "lib/made.py": "def __getattr__(name):\n    return None\n",
     "lib/fast.cpython-311-x86_64-linux-gnu.so": "",
     "lib/deep/__init__.py": "",
+    "unknown/__init__.py": "",
 }
 
 
@@ -166,7 +167,7 @@ def check(tmp_path: Path, text: str, **fields: Any) -> list[Finding]:
         ("import lib\nlib.Open(3, depth=2)\nlib.Net(3, bias=True)\nlib.Net(3, **{})\n", ""),
         ("try:\n    from lib._six import inf\nexcept ImportError:\n    from math import inf\n", ""),
         ("import lib\nif lib.__version__ < '2':\n    lib.Net(3, depth=2)\n", ""),
-        ("import other._six\nfrom other import x\n", ""),
+        ("import other._six, unknown.gone\nfrom other import x\nfrom unknown import y\n", ""),
     ],
 )
 def test_code_for_another_version_of_a_library(text: str, wrong: str, tmp_path: Path) -> None:

@@ -926,3 +926,19 @@ def test_the_hint_names_the_argument_only_where_there_is_one(names_argument: boo
     shown = findings(tmp_path, mode="spawn", resources={"nodes": 2, "nproc_per_node": 2})
     hints = [one.hint for one in shown if one.check == "fixed-world-size"]
     assert ["the argument --world_size" in str(hint) for hint in hints] == [names_argument]
+
+
+@pytest.mark.parametrize(("named", "is_named"), [("einops>=0.7", True), ("other", False)])
+def test_the_package_that_the_project_itself_names(named: str, is_named: bool, tmp_path: Path) -> None:
+    text = f'[project]\ndependencies = [\n  "torch",\n  "{named}",\n]\n'
+    with_files(tmp_path, {"train.py": "import einops\n", "part/pyproject.toml": text})
+    (one,) = [one for one in findings(tmp_path, missing={"einops"}) if one.check == "packages"]
+    assert ("part/pyproject.toml names its package" in str(one.hint)) is is_named
+
+
+@pytest.mark.parametrize(("count", "asks_for_gpus"), [("torch.cuda.device_count()", True), ("1", False)])
+def test_a_condition_on_gpus_says_so(count: str, asks_for_gpus: bool, tmp_path: Path) -> None:
+    text = f"import torch\ncount = {count}\nassert count >= 2, 'at least 2'\n"
+    (tmp_path / "train.py").write_text(text)
+    (one,) = [one for one in findings(tmp_path) if one.check == "unfulfilled"]
+    assert ("it asks for GPUs" in str(one.hint)) is asks_for_gpus

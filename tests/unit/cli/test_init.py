@@ -398,6 +398,30 @@ def test_a_project_is_looked_at(case: str, mode: str, jobsubmit: Command, tmp_pa
     assert "already exists" in other.stderr
 
 
+JOINS = "import torch.distributed as dist\ndist.init_process_group()\n"
+LEARNS = f"{JOINS}loss = model()\nloss.backward()\n"
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"communication.py": f"{JOINS}if __name__ == '__main__':\n    dist.barrier()\n"},
+        {"src/engine/main.py": f"from .parts import model\n{LEARNS}", "src/engine/parts.py": ""},
+        {
+            "train_tools.py": f"{JOINS.replace('dist.init', 'def join(): dist.init')}def step(loss):\n    loss.backward()\n"
+        },
+    ],
+)
+def test_what_trains_comes_before_what_is_a_part_of_it(
+    others: dict[str, str], jobsubmit: Command, tmp_path: Path
+) -> None:
+    starts = "import torch.distributed\nimport engine.main\n" if "src/engine/main.py" in others else LEARNS
+    for name, text in {**others, "work/start.py": f"{starts}if __name__ == '__main__':\n    print()\n"}.items():
+        (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "project" / name).write_text(text)
+    assert "found work/start.py" in jobsubmit("init", "project").stderr
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_first_job_is_valid(mode: str, jobsubmit: Command, tmp_path: Path) -> None:
     jobsubmit("init", "demo", "--mode", mode)
