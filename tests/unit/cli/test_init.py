@@ -407,9 +407,6 @@ LEARNS = f"{JOINS}loss = model()\nloss.backward()\n"
     [
         {"communication.py": f"{JOINS}if __name__ == '__main__':\n    dist.barrier()\n"},
         {"src/engine/main.py": f"from .parts import model\n{LEARNS}", "src/engine/parts.py": ""},
-        {
-            "train_tools.py": f"{JOINS.replace('dist.init', 'def join(): dist.init')}def step(loss):\n    loss.backward()\n"
-        },
     ],
 )
 def test_what_trains_comes_before_what_is_a_part_of_it(
@@ -420,6 +417,12 @@ def test_what_trains_comes_before_what_is_a_part_of_it(
         (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "project" / name).write_text(text)
     assert "found work/start.py" in jobsubmit("init", "project").stderr
+
+
+def test_a_file_that_only_defines_something_starts_nothing(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "train_loop.py").write_text(f"def train(model):\n    {LEARNS.replace(chr(10), chr(10) + '    ')}\n")
+    refused = jobsubmit("init", code=2)
+    assert "starts distributed training" in refused.stderr
 
 
 @pytest.mark.parametrize("mode", MODES)
