@@ -115,16 +115,58 @@ def check_packages(code: Code, bundle: Bundle, job: LaunchPlan, find_missing: Fi
             yield from _not_named(first, own, sure, requirements)
         return
     all_places = {**places[Reach.PERHAPS], **sure}
+    choices = list(_alternatives(code, search))
+    asked = {*all_places, *(top for one in choices for top in (*one.first, *one.second))}
+    missing = set() if search.has_more_places else {top for top in find_missing(asked) if not first.has(top)}
     beside = _installed_by(bundle, _REQUIREMENTS, "")
-    for top in sorted(find_missing(all_places)) if all_places else ():
-        if not (search.has_more_places or first.has(top)):
-            hint = _how_to_get(top, bundle, None if requirements is not None else beside)
-            text = f"the nodes' Python has no module {top}"
-            if folder := _folder_beside(search, top):
-                place = "the code directory itself" if folder == "." else folder
-                text = f"Python does not find the module {top}: it looks in the boot file's folder, and not in {place}"
-                hint = f"add `-e PYTHONPATH={folder}`, or in the job file env: {{PYTHONPATH: {folder}}}"
-            yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
+    for choice in choices:
+        one, other = (sorted((tops & missing) - sure.keys()) for tops in (choice.first, choice.second))
+        if one and other:
+            text = f"the nodes' Python has neither the module {one[0]} nor {other[0]}"
+            hint = _how_to_get(other[0], bundle, None if requirements is not None else beside)
+            yield Finding("error", "packages", choice.where, text, hint)
+    for top in sorted(missing & all_places.keys()):
+        hint = _how_to_get(top, bundle, None if requirements is not None else beside)
+        text = f"the nodes' Python has no module {top}"
+        if folder := _folder_beside(search, top):
+            place = "the code directory itself" if folder == "." else folder
+            text = f"Python does not find the module {top}: it looks in the boot file's folder, and not in {place}"
+            hint = f"add `-e PYTHONPATH={folder}`, or in the job file env: {{PYTHONPATH: {folder}}}"
+        yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
+
+
+@dataclass(frozen=True)
+class _Alternatives:
+    """Packages of which the second are imported if the first are missing: `try: import a`, `except …: import b`."""
+
+    first: frozenset[str]
+    second: frozenset[str]
+    where: str
+
+
+def _alternatives(code: Code, search: ImportSearch) -> Iterator[_Alternatives]:
+    for module, statement in code.program.of(ast.Try):
+        if (
+            may_fail(statement, module)
+            or is_in_branch(statement, module)
+            or not code.reached.is_sure(statement, module)
+        ):
+            continue
+        first = [node for node in statement.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        second = [
+            node
+            for handler in statement.handlers
+            if handler.type is None or "Error" in ast.unparse(handler.type) or "Exception" in ast.unparse(handler.type)
+            for node in handler.body
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+        ]
+        if first and second:
+            tops = [frozenset(top for one in nodes for top in _tops(one, search)) for nodes in (first, second)]
+            yield _Alternatives(tops[0], tops[1], module.where(second[0]))
+
+
+def _tops(node: ast.Import | ast.ImportFrom, search: ImportSearch) -> list[str]:
+    return [*search.packages(node), *_needed_by(node)]
 
 
 def _how_to_get(top: str, bundle: Bundle, beside: Installed | None) -> str:

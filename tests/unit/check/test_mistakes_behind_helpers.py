@@ -942,3 +942,27 @@ def test_a_condition_on_gpus_says_so(count: str, asks_for_gpus: bool, tmp_path: 
     (tmp_path / "train.py").write_text(text)
     (one,) = [one for one in findings(tmp_path) if one.check == "unfulfilled"]
     assert ("it asks for GPUs" in str(one.hint)) is asks_for_gpus
+
+
+WRITER = """
+import torch
+try:
+    from torch.utils.tensorboard import SummaryWriter
+except ImportError:
+    {instead}
+"""
+
+
+@pytest.mark.parametrize(
+    ("instead", "missing", "is_wrong"),
+    [
+        ("from tensorboardX import SummaryWriter", {"tensorboard", "tensorboardX"}, True),
+        ("from tensorboardX import SummaryWriter", {"tensorboard"}, False),
+        ("from tensorboardX import SummaryWriter", {"tensorboardX"}, False),
+        ("SummaryWriter = None", {"tensorboard", "tensorboardX"}, False),
+    ],
+)
+def test_a_package_and_the_one_instead_of_it(instead: str, missing: set[str], is_wrong: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WRITER.format(instead=instead))
+    shown = [one.text for one in findings(tmp_path, missing=missing) if one.check == "packages"]
+    assert shown == ["the nodes' Python has neither the module tensorboard nor tensorboardX"] * is_wrong
