@@ -49,6 +49,7 @@ _READERS = frozenset(
         *("datasets.load_from_disk", "torchvision.datasets.ImageFolder", "os.listdir", "os.scandir"),
     ]
 )
+_DATA_SETS = ("torchvision.datasets.", "torchaudio.datasets.")
 _GLOBS = frozenset(["glob.glob", "glob.iglob"])
 _GLOB_METHODS = ("glob", "rglob")
 _TESTS = frozenset(["os.path.exists", "os.path.isfile", "os.path.isdir"])
@@ -86,6 +87,7 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
     yield from _not_there(code, bundle, words)
     yield from _defaults_not_there(code, bundle, words)
     yield from _searched(code, bundle)
+    yield from _downloaded_again(code, bundle)
     seen: set[str] = set()
     for where, path_read in (*_reads(code), *_named(code, words), *_configured(code, words)):
         for path, left_out in _left_out(bundle, path_read):
@@ -97,6 +99,20 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
                     text = f"reads the folder {path}, of which nothing is uploaded: {left_out.reason}"
                     wanted = left_out.path
                 yield Finding("warning", "left-out", where, text, how_to_bring_back(wanted, left_out))
+
+
+def _downloaded_again(code: Code, bundle: Bundle) -> Iterator[Finding]:
+    """Yield a warning for a data set of torchvision in a folder that is here, and is not uploaded."""
+    for module, call, name in code.reached.calls:
+        root = argument(call, "root", 0) if name.startswith(_DATA_SETS) else None
+        if root is None or code.values.of(argument(call, "download"), module) is not True:
+            continue
+        for path, left_out in _left_out(bundle, _path(code, root, module)):
+            text = (
+                f"each node downloads the data in {path} again: it exists here but is not uploaded: {left_out.reason}"
+            )
+            yield Finding("warning", "left-out", module.where(call), text, how_to_bring_back(path, left_out))
+            return
 
 
 def _searched(code: Code, bundle: Bundle) -> Iterator[Finding]:

@@ -145,7 +145,7 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
 
 def _moved_to(code: Code, device: ast.expr | None, module: Module) -> str:
     text = device_text(code, device, module)
-    if device is not None and _is_number(code, device, module):
+    if device is not None and (text == "cuda:" or _is_number(code, device, module)):
         return f".to({ast.unparse(device)})"
     return f'.to("{text}")' if text.startswith("cuda") else ""
 

@@ -966,3 +966,20 @@ def test_a_package_and_the_one_instead_of_it(instead: str, missing: set[str], is
     (tmp_path / "train.py").write_text(WRITER.format(instead=instead))
     shown = [one.text for one in findings(tmp_path, missing=missing) if one.check == "packages"]
     assert shown == ["the nodes' Python has neither the module tensorboard nor tensorboardX"] * is_wrong
+
+
+@pytest.mark.parametrize(
+    ("call", "is_found"),
+    [
+        ("MNIST(root='./data', train=True, download=True)", True),
+        ("MNIST('data', download=True)", True),
+        ("MNIST('other', download=True)", False),
+        ("MNIST(root, download=True)", False),
+    ],
+)
+def test_data_that_is_here_and_downloaded_again(call: str, is_found: bool, tmp_path: Path) -> None:
+    program = f"import sys\nfrom torchvision import datasets\nroot = sys.argv[1]\ndatasets.{call}\n"
+    with_files(tmp_path, {"train.py": program, "data/MNIST/raw/train": "x", ".gitignore": "data\n"})
+    shown = [one for one in findings(tmp_path) if one.check == "left-out"]
+    assert ["each node downloads the data in data again" in one.text for one in shown] == [True] * is_found
+    assert all("!/data" in str(one.hint) for one in shown)
