@@ -25,6 +25,7 @@ _TENSOR = {"all_reduce": 0, "broadcast": 0, "reduce": 0, "gather": 0, "all_gathe
 _LIST = {"all_gather": ("tensor_list", 0)}
 _GROUP = {"broadcast": 2, "broadcast_object_list": 2, "reduce": 3, "gather": 3}
 _ROOT = {"broadcast": ("src", 1), "broadcast_object_list": ("src", 1), "reduce": ("dst", 1), "gather": ("dst", 2)}
+_NEEDS_ROOT = ("broadcast", "reduce")
 _MAKES_TENSOR = tuple(
     f"torch.{name}"
     for name in (
@@ -270,7 +271,11 @@ def _other_roots(code: Code, module: Module, call: ast.Call, name: str) -> Itera
     value = code.values.of(root, module) if root is not None and is_of_all else UNKNOWN
     is_own = root is not None and name.startswith("broadcast") and _is_own_rank(code, root, module)
     is_own = (is_own or _is_rank_of_environment(code, root, module)) and is_for_all(code, call, module)
-    if root is not None and (isinstance(value, Several) or is_own) and not _is_in_turn(call, root, module):
+    if name in _NEEDS_ROOT and root is None and argument(call, f"group_{_ROOT[name][0]}") is None:
+        if not hides_arguments(call):
+            text = f"{name}() names no rank: {_ROOT[name][0]} has no default, and the call fails"
+            yield _finding(code, module, call, "other-roots", text, f"name one rank, such as {_ROOT[name][0]}=0")
+    elif root is not None and (isinstance(value, Several) or is_own) and not _is_in_turn(call, root, module):
         text = f"{ast.unparse(root)} differs between the processes: all of them must name the same rank in {name}()"
         yield _finding(code, module, call, "other-roots", text, "name one rank, such as 0")
     elif is_count(value) and code.world_size and value >= code.world_size:

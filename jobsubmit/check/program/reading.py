@@ -42,6 +42,12 @@ _CLASS_NAME = re.compile(
     rb"^[\s-]*(?:_target_|target|class_path|class|obj|cls|type|name):\s*['\"]?([A-Za-z_][\w.]*)\.\w+", re.MULTILINE
 )
 _IMPORTS_FILES = re.compile(rb"import_module\(|__import__\(|spec_from_file_location|SourceFileLoader")
+# Modules of torch, and those that hand on what they define: people import it from either.
+_OTHER_PLACES = {
+    "torch.multiprocessing.spawn": "torch.multiprocessing",
+    "torch.distributed.distributed_c10d": "torch.distributed",
+    "torch.nn.parallel.distributed": "torch.nn.parallel",
+}
 INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
 ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 
@@ -323,7 +329,8 @@ def _module(name: str, path: str, tree: ast.Module, home: str = "") -> Module:
             if alias.name == "*":
                 stars.append(base)
             elif isinstance(node, ast.ImportFrom):
-                imports.setdefault(alias.asname or alias.name, []).append((node, f"{base}.{alias.name}"))
+                name = _OTHER_PLACES.get(base, base)
+                imports.setdefault(alias.asname or alias.name, []).append((node, f"{name}.{alias.name}"))
             else:
                 imports.setdefault(alias.asname or top, []).append((node, alias.name if alias.asname else top))
     aliases = {name: meanings[-1][1] for name, meanings in imports.items()}

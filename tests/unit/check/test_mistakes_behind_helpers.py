@@ -983,3 +983,28 @@ def test_data_that_is_here_and_downloaded_again(call: str, is_found: bool, tmp_p
     shown = [one for one in findings(tmp_path) if one.check == "left-out"]
     assert ["each node downloads the data in data again" in one.text for one in shown] == [True] * is_found
     assert all("!/data" in str(one.hint) for one in shown)
+
+
+@pytest.mark.parametrize(
+    ("call", "is_wrong"),
+    [
+        ("dist.broadcast(numbers)", True),
+        ("dist.reduce(numbers, op=dist.ReduceOp.SUM)", True),
+        ("dist.broadcast(numbers, 0)", False),
+        ("dist.broadcast(numbers, group_src=0)", False),
+        ("dist.broadcast(numbers, **{'src': 0})", False),
+        ("dist.broadcast_object_list([1])", False),
+    ],
+)
+def test_a_collective_that_names_no_rank(call: str, is_wrong: bool, tmp_path: Path) -> None:
+    program = f"{STARTED}numbers = torch.ones(3, device='cuda')\n{call}\n"
+    (tmp_path / "train.py").write_text(program)
+    assert any("names no rank" in one.text for one in findings(tmp_path, **EIGHT)) is is_wrong
+
+
+@pytest.mark.parametrize(
+    "line", ["from torch.multiprocessing.spawn import spawn", "from torch.multiprocessing import spawn"]
+)
+def test_processes_are_started_by_a_name_of_an_inner_module(line: str, tmp_path: Path) -> None:
+    program = f"{line}\ndef run(rank):\n    print(rank)\nif __name__ == '__main__':\n    spawn(run, nprocs=2)\n"
+    assert "nested-spawn" in found(tmp_path, program)
