@@ -12,9 +12,8 @@ from jobsubmit.check.installed.signatures import accepted_names
 from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
-_RENAMED = {  # transformers, Lightning, torch
-    **{"tokenizer": "processing_class", "no_cuda": "use_cpu", "gpus": "devices", "use_cuda": "use_device"}
-}
+# Of transformers, Lightning and torch.
+_RENAMED = {"tokenizer": "processing_class", "no_cuda": "use_cpu", "gpus": "devices", "use_cuda": "use_device"}
 _SHOWN = 4
 _DEEPEST = 8  # modules that hand on a name
 _ALIKE = 0.8  # of difflib: evaluation_strategy and eval_strategy
@@ -72,8 +71,10 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _is_own(code: Code, name: str) -> bool:
+    """Return whether a name is, or may be, one of the code itself: it may have a changed copy of a library."""
     top = name.partition(".")[0]
-    return any(own == top or own.startswith(f"{top}.") for own in code.program.modules)
+    is_read = any(own == top or own.startswith(f"{top}.") for own in code.program.modules)
+    return is_read or any(f"/{top}/" in f"/{path}" for path in code.program.paths)
 
 
 def _arguments(code: Code) -> Iterator[Finding]:

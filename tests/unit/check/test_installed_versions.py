@@ -176,6 +176,12 @@ def test_code_for_another_version_of_a_library(text: str, wrong: str, tmp_path: 
     assert all(wrong in one.text for one in shown)
 
 
+def test_a_copy_of_a_library_in_the_code_is_not_compared(tmp_path: Path) -> None:
+    with_files(tmp_path / "code", {"third_party/lib/__init__.py": ""})
+    text = "import os, sys\nsys.path.insert(0, os.environ['COPIES'])\nfrom lib import gone\n"
+    assert not [one for one in check(tmp_path, text) if one.check == "library-version"]
+
+
 def test_the_new_name_of_an_argument_is_proposed(tmp_path: Path) -> None:
     old = "Trainer(model=None, tokenizer=None)\nTrainingArguments('x', evaluation_strategy='no')\n"
     shown = check(tmp_path, f"from transformers import Trainer, TrainingArguments\n{old}")
