@@ -179,7 +179,7 @@ def check_code(
 
     @cache
     def code() -> Code:
-        libraries = Libraries(partial(_installed, find_package, installed_by_job(bundle, job)))
+        libraries = Libraries(cache(partial(_installed, find_package, installed_by_job(bundle, job))))
         facts = replace(_facts(plan, words, started, last), libraries=libraries)
         return look_at(program, facts, words)
 

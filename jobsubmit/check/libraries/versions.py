@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache, partial
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.imports import is_in_branch, may_fail
@@ -24,21 +25,27 @@ def check_versions(code: Code) -> Iterator[Finding]:
 
     Where it is not sure that the code comes there, yield a warning.
     """
-    known: set[str] = set()
-    for finding in (*_imports(code), *_arguments(code)):
+    own, known = _own_names(code), set[str]()
+    for finding in (*_imports(code, own), *_arguments(code, own)):
         if finding.text not in known:
             known.add(finding.text)
             yield finding
 
 
-def _imports(code: Code) -> Iterator[Finding]:
+def _own_names(code: Code) -> frozenset[str]:
+    """Return the top-level names that are, or may be, of the code itself: it may have a changed copy of a library."""
+    folders = {part for path in code.program.paths for part in path.split("/")[:-1]}
+    return frozenset(folders | {name.partition(".")[0] for name in code.program.modules})
+
+
+def _imports(code: Code, own: Collection[str]) -> Iterator[Finding]:
     libraries = code.facts.libraries
     for module, node in code.program.of(ast.Import, ast.ImportFrom):
         if may_fail(node, module) or is_in_branch(node, module) or not code.reached.of(node, module):
             continue
-        names = list(_missing(code, node))
+        names = list(_missing(code, node, own))
         if names:
-            top = names[0].partition(".")[0]
+            top = _top(names[0])
             yield Finding(
                 code.level_of(node, module),
                 "library-version",
@@ -48,20 +55,24 @@ def _imports(code: Code) -> Iterator[Finding]:
             )
 
 
-def _missing(code: Code, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+def _missing(code: Code, node: ast.Import | ast.ImportFrom, own: Collection[str]) -> Iterator[str]:
     """Yield the modules, or else the names in them, that an import does not find in an installed library."""
     libraries = code.facts.libraries
     if isinstance(node, ast.ImportFrom):
         base = node.module or ""
-        names = [] if node.level or _is_own(code, base) else [f"{base}.{alias.name}" for alias in node.names]
+        names = [] if node.level or _top(base) in own else [f"{base}.{alias.name}" for alias in node.names]
         if names and libraries.lacks_module(base):
             yield base
         else:
             yield from (name for name in names if not name.endswith(".*") and libraries.lacks(name))
         return
     for alias in node.names:
-        if not _is_own(code, alias.name) and libraries.lacks_module(alias.name):
+        if _top(alias.name) not in own and libraries.lacks_module(alias.name):
             yield alias.name
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -70,24 +81,18 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(words) + (" …" if names[_SHOWN:] else "")
 
 
-def _is_own(code: Code, name: str) -> bool:
-    """Return whether a name is, or may be, one of the code itself: it may have a changed copy of a library."""
-    top = name.partition(".")[0]
-    is_read = any(own == top or own.startswith(f"{top}.") for own in code.program.modules)
-    return is_read or any(f"/{top}/" in f"/{path}" for path in code.program.paths)
-
-
-def _arguments(code: Code) -> Iterator[Finding]:
+def _arguments(code: Code, own: Collection[str]) -> Iterator[Finding]:
     libraries = code.facts.libraries
+    accept = cache(partial(accepted_names, libraries=libraries))
     for module, call, name in code.reached.calls:
         given = [keyword.arg for keyword in call.keywords if keyword.arg is not None]
-        if not given or "." not in name or _is_own(code, name) or _is_optional(call, module):
+        if not given or "." not in name or _top(name) in own or _is_optional(call, module):
             continue
-        accepted = accepted_names(name, libraries) if _is_one_thing(code, call.func, module) else None
+        accepted = accept(name) if _is_one_thing(code, call.func, module) else None
         missing = [one for one in given if one not in accepted] if accepted is not None else []
         if accepted is None or not missing:
             continue
-        top, last = name.partition(".")[0], name.rpartition(".")[2]
+        top, last = _top(name), name.rpartition(".")[2]
         alike = [new for one in missing if (new := _new_name(one, accepted))]
         yield Finding(
             code.level_of(call, module),
