@@ -310,7 +310,7 @@ def _deprecated(plan: LaunchPlan) -> Finding:
         "deprecated-launch",
         "mode",
         "torch.distributed.launch is deprecated by torch; torchrun starts the same processes",
-        "run `jobsubmit create JOB_FILE --mode torchrun`"
+        "add `--mode torchrun`, or set mode: torchrun in the job file"
         + (", and read LOCAL_RANK from the environment" if plan.local_rank == "argument" else ""),
     )
 

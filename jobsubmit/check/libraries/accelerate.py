@@ -48,12 +48,32 @@ def check_accelerate(code: Code, launched_with: Mapping[str, Any]) -> Iterator[F
         yield from _spread_over_all(code)
         yield from _counted_apart(code)
     yield from _never_accumulated(code)
+    yield from _shards_on_cpus(code, launched_with)
     if code.facts.has_launcher and code.is_parallel:
         if not _wraps_otherwise(launched_with):
             yield from _asked_of_wrapper(code)
         yield from _trains_unwrapped(code)
         if any(_is_prepare(call) for _, call, _ in code.reached.calls):
             yield from thawed_by_argument(code)
+
+
+def _shards_on_cpus(code: Code, launched_with: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield an error where `accelerate launch` has the model sharded on nodes without GPUs.
+
+    Source: `FullyShardedDataParallelPlugin` of accelerate 1.15, which sends the states to an accelerator.
+    """
+    is_asked = str(launched_with.get("use_fsdp", False)).lower() != "false"
+    settings = launched_with.get("fsdp_config")
+    options = {**settings, **launched_with} if isinstance(settings, dict) else launched_with
+    sends_states = str(options.get("fsdp_sync_module_states", True)).lower() != "false"
+    if code.facts.gpus == 0 and sends_states and (is_asked or launched_with.get("distributed_type") == "FSDP"):
+        yield Finding(
+            "error",
+            "cuda-on-cpu",
+            "command",
+            f"FSDP of accelerate needs GPUs, but {code.facts.no_gpus}",
+            "choose nodes with GPUs, or leave out --use_fsdp (distributed_type: FSDP) on nodes without them",
+        )
 
 
 def _not_prepared(code: Code) -> Iterator[Finding]:

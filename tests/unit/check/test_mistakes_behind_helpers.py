@@ -586,6 +586,27 @@ def test_what_accelerate_prepares_in_the_branch_that_is_taken(
     assert {one.check for one in shown if one.level in ("error", "warning")} == wrong
 
 
+@pytest.mark.parametrize(
+    ("options", "backend", "is_wrong"),
+    [
+        ("--use_fsdp", {"kind": "local"}, True),
+        ("--config_file fsdp.yaml", {"kind": "local"}, True),
+        ("--use_fsdp --fsdp_sync_module_states false", {"kind": "local"}, False),
+        ("--cpu", {"kind": "local"}, False),
+        ("--use_fsdp", EIGHT["backend"], False),
+    ],
+)
+def test_accelerate_shards_only_on_gpus(
+    options: str, backend: dict[str, Any], is_wrong: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    prepares = "loader, optimizer = accelerator.prepare(loader, optimizer)"
+    settings = "distributed_type: FSDP\nnum_machines: 2\n"
+    with_files(tmp_path, {"train.py": PREPARED.format(prepares=prepares), "fsdp.yaml": settings})
+    fields = {**EIGHT, "backend": backend, "command": ["bash", "-c", ACCELERATE.format(options=options)]}
+    assert any("FSDP of accelerate needs GPUs" in one.text for one in findings(tmp_path, **fields)) is is_wrong
+
+
 SHARED_STEP = """
 import hydra, pytorch_lightning as pl
 class Module(pl.LightningModule):
