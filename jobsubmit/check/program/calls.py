@@ -48,24 +48,27 @@ class Callees:
     """Find what calls lead to; it remembers which functions are given as arguments, and whose methods are at work.
 
     `names` are those of calls of a parameter that holds a function; of a method in `spread` all were found already.
+    `given` has the functions that calls give for a parameter, with how surely they are executed.
     """
 
     program: Program
     names: dict[ast.Call, str] = field(default_factory=dict)
     owners: dict[ast.AST, Owner] = field(default_factory=dict)
-    given: dict[tuple[ast.AST, str], str] = field(default_factory=dict)
+    given: dict[tuple[ast.AST, str], dict[str, Reach]] = field(default_factory=dict)
     spread: set[str] = field(default_factory=set)
 
     def of(self, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
         """Return the functions that a call enters, those that it is given, too."""
         name = self._name(call.func, call, module)
-        self._remember_functions(name, call, module)
-        self._remember_of_process(name, call, module)
+        self._remember_functions(name, call, module, level)
+        self._remember_of_process(name, call, module, level)
         found = self._meant(call.func, name, call, module, level)
+        found += self._given_too(call.func, call, module, level)
         is_sure = name in _CALLS_WHAT_IT_GETS or name.endswith(".Process")
         passed = level if is_sure else min(level, Reach.PERHAPS)
         for item in (*call.args, *(keyword.value for keyword in call.keywords)):
             found += self._meant(item, self._name(item, call, module), call, module, passed)
+            found += self._given_too(item, call, module, passed)
         return found
 
     def named(self, node: ast.Name, module: Module, level: Reach) -> list[Callee]:
@@ -101,16 +104,29 @@ class Callees:
             found += _inner(node.id, call, module, level)
         return found
 
+    def _given_too(self, node: ast.AST, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
+        """Return the other functions that a parameter was given: `run(basic)`, `run(sharded)`."""
+        *others, _ = self._given(node, call, module) or [("", level)]
+        return [callee for name, given in others for callee in self.by_name(name, min(level, given))]
+
+    def _given(self, node: ast.AST, call: ast.Call, module: Module) -> list[tuple[str, Reach]]:
+        """Return the functions that a parameter was given, the last one at the end."""
+        scopes = module.above(call) if isinstance(node, ast.Name) else ()
+        found = (self.given[scope, node.id] for scope in scopes if (scope, node.id) in self.given)  # type: ignore[attr-defined]
+        return list(next(found, {}).items())
+
     def _name(self, node: ast.AST, call: ast.Call, module: Module) -> str:
-        """Return the whole name of what is called; of a parameter, that of the function it was given."""
-        if isinstance(node, ast.Name):
-            for scope in module.above(call):
-                if (scope, node.id) in self.given:
-                    self.names[call] = self.given[scope, node.id]
-                    return self.names[call]
+        """Return the whole name of what is called; of a parameter, that of the function it was given last."""
+        if given := self._given(node, call, module):
+            self.names[call] = given[-1][0]
+            return self.names[call]
         return self.program.name_of(node, module)
 
-    def _remember_functions(self, name: str, call: ast.Call, module: Module) -> None:
+    def _remember(self, function: ast.AST, parameter: str, name: str, level: Reach) -> None:
+        known = self.given.setdefault((function, parameter), {})
+        known[name] = max(level, known.pop(name, Reach.NEVER))
+
+    def _remember_functions(self, name: str, call: ast.Call, module: Module, level: Reach) -> None:
         found = self.program.definition(name)
         if found is None or isinstance(found[1], ast.ClassDef):
             return
@@ -119,9 +135,9 @@ class Callees:
         by_name |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
         for parameter, node in by_name.items():
             if isinstance(node, ast.Name) and self.program.definition(self._name(node, call, module)):
-                self.given[found[1], parameter] = self._name(node, call, module)
+                self._remember(found[1], parameter, self._name(node, call, module), level)
 
-    def _remember_of_process(self, name: str, call: ast.Call, module: Module) -> None:
+    def _remember_of_process(self, name: str, call: ast.Call, module: Module, level: Reach) -> None:
         """Remember the functions that a process gets: the `args` of Process, and those of mp.spawn after the first."""
         keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         is_process = name.endswith(".Process")
@@ -135,7 +151,7 @@ class Callees:
         own = [*found[1].args.posonlyargs, *found[1].args.args][0 if is_process else 1 :]
         for parameter, node in zip(own, given.elts, strict=False):
             if isinstance(node, ast.Name) and self.program.definition(self._name(node, call, module)):
-                self.given[found[1], parameter.arg] = self._name(node, call, module)
+                self._remember(found[1], parameter.arg, self._name(node, call, module), level)
 
     def by_name(self, name: str, level: Reach) -> list[Callee]:
         """Return the function that a whole name means, or the methods that are called where it makes an object."""

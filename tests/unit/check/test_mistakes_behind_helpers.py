@@ -1029,3 +1029,41 @@ def test_a_collective_that_names_no_rank(call: str, is_wrong: bool, tmp_path: Pa
 def test_processes_are_started_by_a_name_of_an_inner_module(line: str, tmp_path: Path) -> None:
     program = f"{line}\ndef run(rank):\n    print(rank)\nif __name__ == '__main__':\n    spawn(run, nprocs=2)\n"
     assert "nested-spawn" in found(tmp_path, program)
+
+
+SEVERAL_DEMOS = """
+import torch, torch.distributed as dist, torch.multiprocessing as mp
+def basic(rank, size):
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+    torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2), device_ids=[rank])
+def sharded(rank, size):
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+    torch.nn.Linear(2, 2){moved}
+def run(demo, size):
+    mp.spawn(demo, args=(size,), nprocs=size)
+if __name__ == "__main__":
+    {first}run(basic, 2)
+    run(sharded, 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "moved", "level", "places"),
+    [
+        ("", ".cuda()", "error", ["train.py:5", "train.py:8"]),
+        ("", "", "error", ["train.py:5"]),
+        ("import os\n    if os.environ.get('BASIC'): ", ".cuda()", "error", ["train.py:8"]),
+        ("import os\n    if os.environ.get('BASIC'): ", "", "", []),
+    ],
+)
+def test_each_function_that_a_helper_starts_is_looked_at(
+    first: str, moved: str, level: str, places: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (tmp_path / "train.py").write_text(SEVERAL_DEMOS.format(first=first, moved=moved))
+    shown = findings(tmp_path, mode="spawn", resources={"nodes": 1, "nproc_per_node": 2})
+    found = [one for one in shown if one.check == "cuda-on-cpu"]
+    assert [one.level for one in found] == [level] * bool(level)
+    assert [place for place in ("train.py:5", "train.py:8") for one in found if place in f"{one.where} {one.text}"] == (
+        places
+    )
