@@ -149,7 +149,7 @@ def _is_part(program: Program) -> bool:
 def _only_exchanges(program: Program) -> bool:
     """Return whether a program uses torch itself, and computes no gradients."""
     by_itself = _trained_by(program) in (_TRAINS[0][-1], _TRAINS[1][-1])
-    return by_itself and not any(spelled(call.func).endswith("backward") for _, call, _ in program.calls)
+    return by_itself and not any(getattr(call.func, "attr", "") == "backward" for _, call, _ in program.calls)
 
 
 def _trained_by(program: Program) -> str:

@@ -399,7 +399,7 @@ def test_a_project_is_looked_at(case: str, mode: str, jobsubmit: Command, tmp_pa
 
 
 JOINS = "import torch.distributed as dist\ndist.init_process_group()\n"
-LEARNS = f"{JOINS}loss = model()\nloss.backward()\n"
+LEARNS = f"{JOINS}loss = model()\nscaler.scale(loss).backward()\n"
 
 
 @pytest.mark.parametrize(
