@@ -103,8 +103,8 @@ def check_packages(code: Code, bundle: Bundle, job: LaunchPlan, find_missing: Fi
                 reach = Reach.NEVER
             elif module.name in configured and module.function_of(node) is None and find_missing is None:
                 reach = Reach.SURELY
-            needed = [] if find_missing is None else _needed_by(node)
-            for top in (*search.packages(node), *needed) if reach else ():
+            tops = search.packages(node) if find_missing is None else _tops(node, search)
+            for top in tops if reach else ():
                 places[reach].setdefault(top, module.where(node))
     sure = places[Reach.SURELY]
     if find_missing is None:
@@ -118,15 +118,15 @@ def check_packages(code: Code, bundle: Bundle, job: LaunchPlan, find_missing: Fi
     choices = list(_alternatives(code, search))
     asked = {*all_places, *(top for one in choices for top in (*one.first, *one.second))}
     missing = set() if search.has_more_places else {top for top in find_missing(asked) if not first.has(top)}
-    beside = _installed_by(bundle, _REQUIREMENTS, "")
+    beside = None if requirements is not None else _installed_by(bundle, _REQUIREMENTS, "")
     for choice in choices:
         one, other = (sorted((tops & missing) - sure.keys()) for tops in (choice.first, choice.second))
         if one and other:
             text = f"the nodes' Python has neither the module {one[0]} nor {other[0]}"
-            hint = _how_to_get(other[0], bundle, None if requirements is not None else beside)
+            hint = _how_to_get(other[0], bundle, beside)
             yield Finding("error", "packages", choice.where, text, hint)
     for top in sorted(missing & all_places.keys()):
-        hint = _how_to_get(top, bundle, None if requirements is not None else beside)
+        hint = _how_to_get(top, bundle, beside)
         text = f"the nodes' Python has no module {top}"
         if folder := _folder_beside(search, top):
             place = "the code directory itself" if folder == "." else folder
@@ -166,6 +166,7 @@ def _alternatives(code: Code, search: ImportSearch) -> Iterator[_Alternatives]:
 
 
 def _tops(node: ast.Import | ast.ImportFrom, search: ImportSearch) -> list[str]:
+    """Return the packages that an import needs, also those that a part of torch imports at once."""
     return [*search.packages(node), *_needed_by(node)]
 
 

@@ -104,11 +104,13 @@ class Libraries:
         module = self.module(owner) if owner else None
         if module is None:
             return False
-        if _MADE_IN_C.fullmatch(name) or (_IS_LAZY.search(module.text) and re.search(rf"\b{last}\b", module.text)):
+        if _MADE_IN_C.fullmatch(name):
             return False
-        if _IS_LAZY.search(module.text) and not _has_file(module.path.parent, last):
+        if _IS_LAZY.search(module.text):
+            is_there = re.search(rf"\b{last}\b", module.text) or _has_file(module.path.parent, last)
             # Transformers 5 also has its tokenizers and image processors under the names with `Fast` that they had.
-            return {last, last.removesuffix("Fast")}.isdisjoint(self._defined_in(name.partition(".")[0]))
+            words = {last, last.removesuffix("Fast")}
+            return not is_there and words.isdisjoint(self._defined_in(name.partition(".")[0]))
         return not self._may_have(module, last)
 
     def lacks_module(self, name: str) -> bool:
@@ -163,21 +165,23 @@ class Libraries:
         return found or None
 
     def _stars(self, name: str, module: InstalledModule) -> Iterator[ast.AST]:
-        for statement in module.bindings.get("*", ()):
-            source = self.module(module.imported_from(statement)) if isinstance(statement, ast.ImportFrom) else None
+        for statement, source in self._star_sources(module):
             if source is not None and (name in source.bindings or "*" in source.bindings):
                 yield statement
+
+    def _star_sources(self, module: InstalledModule) -> Iterator[tuple[ast.AST, InstalledModule | None]]:
+        """Yield each import with a star, and the module that it imports from, if that is known."""
+        for statement in module.bindings.get("*", ()):
+            if isinstance(statement, ast.ImportFrom):
+                yield statement, self.module(module.imported_from(statement))
 
     def _may_have(self, module: InstalledModule, name: str, depth: int = 0) -> bool:
         if name in module.bindings or module.may_have_more or not module.tree.body or depth > _DEEPEST:
             return True
         if module.path.name == "__init__.py" and _has_file(module.path.parent, name):
             return True
-        for statement in module.bindings.get("*", ()):
-            source = self.module(module.imported_from(statement)) if isinstance(statement, ast.ImportFrom) else None
-            if source is None or self._may_have(source, name, depth + 1):
-                return True
-        return False
+        sources = (source for _, source in self._star_sources(module))
+        return any(source is None or self._may_have(source, name, depth + 1) for source in sources)
 
     def _read(self, name: str) -> InstalledModule | None:
         top, *rest = name.split(".")

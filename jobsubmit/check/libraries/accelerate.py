@@ -62,11 +62,10 @@ def _shards_on_cpus(code: Code, launched_with: Mapping[str, Any]) -> Iterator[Fi
 
     Source: `FullyShardedDataParallelPlugin` of accelerate 1.15, which sends the states to an accelerator.
     """
-    is_asked = str(launched_with.get("use_fsdp", False)).lower() != "false"
     settings = launched_with.get("fsdp_config")
     options = {**settings, **launched_with} if isinstance(settings, dict) else launched_with
-    sends_states = str(options.get("fsdp_sync_module_states", True)).lower() != "false"
-    if code.facts.gpus == 0 and sends_states and (is_asked or launched_with.get("distributed_type") == "FSDP"):
+    is_asked = _is_on(options, "use_fsdp") or options.get("distributed_type") == "FSDP"
+    if code.facts.gpus == 0 and is_asked and _is_on(options, "fsdp_sync_module_states", usually=True):
         yield Finding(
             "error",
             "cuda-on-cpu",
@@ -335,9 +334,13 @@ def _reads_own_setting(code: Code) -> bool:
     return any(is_count(value) and value > 1 for value in values)
 
 
+def _is_on(launched_with: Mapping[str, Any], name: str, *, usually: bool = False) -> bool:
+    return str(launched_with.get(name, usually)).lower() != "false"
+
+
 def _wraps_otherwise(launched_with: Mapping[str, Any]) -> bool:
     """Return whether Accelerate uses another wrapper than DistributedDataParallel: these pass on what is asked."""
-    is_asked = any(str(launched_with.get(name, False)).lower() != "false" for name in _OPTIONS_OF_OTHERS)
+    is_asked = any(_is_on(launched_with, name) for name in _OPTIONS_OF_OTHERS)
     return is_asked or launched_with.get("distributed_type") in _OTHER_TYPES
 
 

@@ -106,13 +106,14 @@ class Callees:
 
     def _given_too(self, node: ast.AST, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
         """Return the other functions that a parameter was given: `run(basic)`, `run(sharded)`."""
-        *others, _ = self._given(node, call, module) or [("", level)]
+        others = self._given(node, call, module)[:-1]
         return [callee for name, given in others for callee in self.by_name(name, min(level, given))]
 
     def _given(self, node: ast.AST, call: ast.Call, module: Module) -> list[tuple[str, Reach]]:
         """Return the functions that a parameter was given, the last one at the end."""
-        scopes = module.above(call) if isinstance(node, ast.Name) else ()
-        found = (self.given[scope, node.id] for scope in scopes if (scope, node.id) in self.given)  # type: ignore[attr-defined]
+        if not isinstance(node, ast.Name):
+            return []
+        found = (self.given[scope, node.id] for scope in module.above(call) if (scope, node.id) in self.given)
         return list(next(found, {}).items())
 
     def _name(self, node: ast.AST, call: ast.Call, module: Module) -> str:
