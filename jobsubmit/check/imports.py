@@ -243,7 +243,7 @@ class ImportSearch:
                 yield Finding("error", "imports", where, text, "correct its name")
                 return
         if self._is_local(base.partition(".")[0]) and not find_module(full, self.program.roots, self.paths):
-            if (missing := self._left_out(full)) and not self._defines(full):
+            if not self._defines(full) and (missing := self._left_out(full)):
                 yield _NotUploaded(full, self._file_of(full), where, missing)
 
     def _first_missing(self, name: str) -> str:

@@ -57,6 +57,8 @@ def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool
     """Return the same for a variable, by what it is set to, and for a function, by what it returns."""
     if isinstance(test, ast.Name) and (assigned := code.values.assigned(test, module)) is not None:
         return zero_side(assigned, code, module, depth + 1)
+    if isinstance(test, ast.Name) and _is_given_a_constant(test, code, module):
+        return None
     takes_nothing = not isinstance(test, ast.Call) or not test.args
     if (takes_nothing or _last_name(test).startswith("is_")) and _MAIN.match(_last_name(test)):
         return True
@@ -65,6 +67,20 @@ def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool
     if isinstance(test, ast.Name):
         return _side_of_variable(test, code, module, depth, nothing=(None, False))
     return _answered(test, code, module, depth) if isinstance(test, (ast.Call, ast.Attribute)) else None
+
+
+def _is_given_a_constant(name: ast.Name, code: Code, module: Module) -> bool:
+    """Return whether a name is a parameter for which calls write True or False, the same on all ranks: `rank0=True`."""
+    function = module.function_of(name)
+    if function is None or name.id not in parameters(function) or (function, name.id) in module.stores:
+        return False
+    calls = code.program.calls_to(function, module)
+    given = [(home, call) for home, call in calls if isinstance(given_for(call, function, name.id), ast.Constant)]
+    return any(not _is_under_rank(call, home) for home, call in given)
+
+
+def _is_under_rank(node: ast.AST, module: Module) -> bool:
+    return any(isinstance(above, ast.If) and mentions_rank(above.test) for above in module.above(node))
 
 
 def _values_of(field: str, code: Code) -> list[tuple[Module, ast.expr | None]]:

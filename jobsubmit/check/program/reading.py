@@ -6,7 +6,9 @@ import ast
 import itertools
 import posixpath
 import re
+import string
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,17 +20,22 @@ from jobsubmit.check.program.module import MAIN, Module, defined, imported_names
 from jobsubmit.check.program.program import LONGEST_CONFIGURATION, MOST_CONFIGURATIONS, Program
 from jobsubmit.check.program.tree import walk
 
-# Modules are read from the boot file on, until they are so many bytes: then only those whose words tell of the start,
-# of processes and of data, and of those, too, no more than so many; of all others the imports.
-_READ_WHOLE, _READ_MOST = 500_000, 800_000
+# Modules that start processes, declare arguments, train, or load and save are read first, up to so many bytes; then the
+# others, if fewer bytes were read by then. Of the rest only the imports are read.
+_MOST_OF_FIRST, _MOST_OF_OTHERS = 800_000, 400_000
 _MOST_MODULES, _LONGEST_WAY = 2000, 3
-_TELLS = re.compile(
-    rb"distributed|argparse|ArgumentParser|add_argument|parse_args|parse_known|environ|getenv|set_device|\.cuda\(|cuda:"
-    rb"|['\"]cuda|DataLoader|[Ss]ampler|\.spawn|multiprocessing|subprocess|sys\.argv|import_module|exec\(|set_epoch"
-    rb"|init_rpc|all_reduce|get_rank|world_size|import (?:click|typer|fire|absl|hydra|tyro)|HfArgumentParser"
+_OF_FIRST = (
+    *(b"init_process_group", b"init_distributed", b"init_device_mesh", b"init_rpc", b"set_device", b".spawn("),
+    *(b"_RANK", b"'RANK'", b'"RANK"', b"WORLD_SIZE", b"MASTER_", b"SLURM_", b"CUDA_VISIBLE_DEVICES"),
+    *(b"add_argument", b"ArgumentParser", b"parse_args", b"parse_known", b"sys.argv", b"import click", b"import typer"),
+    *(b"import fire", b"from absl", b"import hydra", b"import tyro", b"import_module(", b"__import__("),
+    *(b"DataLoader(", b"Sampler(", b"sampler(", b"set_epoch(", b"DDP(", b"FSDP(", b"DataParallel(", b"fully_shard("),
+    *(b"torch.save(", b"torch.load(", b".backward(", b"spec_from_file_location", b"makedirs(", b"mkdir("),
+    *(b"all_reduce", b"all_gather", b"broadcast(", b"barrier(", b"cuda:", b".cuda(", b"requires_grad = False"),
 )
 _IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)", re.MULTILINE)
-_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_LETTERS = (string.ascii_letters + string.digits + "_").encode()
+_ONLY_LETTERS = bytes(byte if byte in _LETTERS else ord(" ") for byte in range(256))
 _LISTS = re.compile(r"listdir|scandir|iterdir|glob\(|iter_modules|walk_packages")
 _LARGEST = 4 << 20
 _CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
@@ -74,6 +81,11 @@ def _only_imports(data: bytes) -> bytes:
     return bytes(kept)
 
 
+def _words(data: bytes) -> frozenset[str]:
+    """Return every name in a text, at least one."""
+    return frozenset(b" ".join({b"pass", *data.translate(_ONLY_LETTERS).split()}).decode().split())
+
+
 def load_program(
     bundle: Bundle,
     boot_file: str,
@@ -117,11 +129,13 @@ class _Reader:
     boot_names: set[str] = field(default_factory=set)
     by_text: dict[str, list[str]] = field(default_factory=dict)
     length: int = 0  # of what was read whole
+    data: dict[str, bytes] = field(default_factory=dict)
+    firsts: dict[str, bool] = field(default_factory=dict)
 
     def program(self) -> Program | None:
-        waiting = [(MAIN, self.boot_file)]
-        while waiting and len(self.modules) < _MOST_MODULES:
-            name, path = waiting.pop(0)
+        first, later = deque([(MAIN, self.boot_file)]), deque[tuple[str, str]]()
+        while (first or later) and len(self.modules) < _MOST_MODULES:
+            name, path = (first or later).popleft()
             for imported in dict.fromkeys(self._read(name, path) if name not in self.modules else ()):
                 found = find_module(imported, self.roots, self.paths)
                 if not found:
@@ -129,7 +143,7 @@ class _Reader:
                 elif found == self.boot_file:
                     self.boot_names.add(imported)
                 elif imported not in self.modules:
-                    waiting.append((imported, found))
+                    (first if self._is_first(found) else later).append((imported, found))
         if MAIN not in self.modules:
             return None
         not_read = (name for name in self.not_found if find_module(name, INSTALLED_FROM, self.paths))
@@ -146,11 +160,25 @@ class _Reader:
             imported_by_text=self.by_text,
         )
 
+    def _data(self, path: str) -> bytes:
+        """Return the text of a file; raise KeyError or OSError where there is none."""
+        if path not in self.data:
+            self.data[path] = Path(self.sources[path]).read_bytes()
+        return self.data[path]
+
+    def _is_first(self, path: str) -> bool:
+        """Return whether a file is read before others; one that cannot be read is not."""
+        if path not in self.firsts:
+            self.firsts[path] = False
+            with suppress(KeyError, OSError):
+                self.firsts[path] = any(word in self._data(path) for word in _OF_FIRST)
+        return self.firsts[path]
+
     def _read(self, name: str, path: str) -> list[str]:
         """Read a file; return the modules that it imports, or that others may, which were not found before."""
         try:
-            data = Path(self.sources[path]).read_bytes()
-            is_skimmed = self.length > _READ_WHOLE and (self.length > _READ_MOST or not _TELLS.search(data))
+            data = self._data(path)
+            is_skimmed = self.length > (_MOST_OF_FIRST if self._is_first(path) else _MOST_OF_OTHERS)
             tree = _tree(data, path, is_skimmed=is_skimmed)
         except SyntaxError as error:
             self.broken[path] = error
@@ -161,7 +189,7 @@ class _Reader:
         module = _module(name, path, tree, self.home if name == MAIN else "")
         imports = self._found_now(module) if b"sys.path" in data else []
         if is_skimmed:
-            module = replace(module, words=frozenset(_WORD.findall(data.decode(errors="replace"))) | {"pass"})
+            module = replace(module, words=_words(data))
         self.modules[name] = module
         for node in module.of(ast.Import, ast.ImportFrom):
             imports += imported_names(node, module)

@@ -280,6 +280,17 @@ def test_a_text_that_looks_like_an_import_in_a_module_that_is_skimmed(tmp_path: 
     assert "boot-file" not in found(tmp_path, "import large\n")
 
 
+def test_the_options_of_a_large_program_are_known(tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / f"net{number}.py").write_text("# It is distributed on an as-is basis.\n" * 2500)
+    (tmp_path / "options.py").write_text(
+        'import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument("--lr")\n'
+    )
+    text = "\n".join(f"import net{number}" for number in range(10)) + "\nimport options\noptions.parser.parse_args()\n"
+    assert "argument-unknown" in found(tmp_path, text, hyperparameters={"lrr": "1"})
+    assert "argument-unknown" not in found(tmp_path, text, hyperparameters={"lr": "1"})
+
+
 SETTINGS = """
 import argparse
 from yacs.config import CfgNode as CN

@@ -470,3 +470,22 @@ def test_ranks_that_wait_for_a_signal_meet_it(tmp_path: Path) -> None:
     text = BY_SIGNAL.format(waits="dist.broadcast(signal, src=0)")
     assert "rank-0-collective" not in found(tmp_path, text)
     assert "rank-0-collective" in found(tmp_path, BY_SIGNAL.format(waits="time.sleep(1)"))
+
+
+BY_PARAMETER = """
+import torch, torch.distributed as dist
+def load(rank0=False):
+    if rank0:
+        dist.barrier()
+    return 1
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+{calls}
+"""
+
+
+def test_a_parameter_that_says_rank_0_but_is_given_to_all_ranks(tmp_path: Path) -> None:
+    assert "rank-0-collective" not in found(tmp_path, BY_PARAMETER.format(calls="load(rank0=True)"))
+    assert "rank-0-collective" in found(tmp_path, BY_PARAMETER.format(calls="load(rank0=rank == 0)"))
+    one_sided = "if rank == 0:\n    load(rank0=True)\nelse:\n    load()"
+    assert "rank-0-collective" in found(tmp_path, BY_PARAMETER.format(calls=one_sided))
