@@ -33,6 +33,11 @@ READING_OUTPUT = "reading the output of the job …"
 # Controls, what turns the direction of writing, and half signs; tabs and ends of lines steer nothing.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+# What a line of a message may be broken between: a `command` stays whole, and Chinese has no blanks.
+_PIECE = re.compile(
+    r"\s*(?:`[^`]*`[^\s`]*|[\u2e80-\uffef][\u3001\u3002\u300d\uff01\uff09\uff0c\uff1a\uff1b\uff1f]*|[^\s`\u2e80-\uffef]+|`)"
+)
+_HANGING = 4
 
 
 class Output:
@@ -116,7 +121,8 @@ class Output:
         self.data(("[" if separator == "[" else "\n    ") + "]" + tail)
 
     def talk(self, text: str, style: str = "") -> None:
-        """Write a message for people to stderr, in their language."""
+        """Write a message for people to stderr, in their language; on a terminal, no line but a command is too long."""
+        is_command = text.startswith("next: ")
         text = visible(translate(text))
         with self.hidden(), self.unread(sys.stderr):
             if not sys.stderr.isatty():
@@ -124,7 +130,8 @@ class Output:
                 return
             from rich.text import Text
 
-            self.stderr.print(Text(text, style=style))
+            for line in text.split("\n"):
+                self.stderr.print(Text(line if is_command else wrapped(line, self.stderr.width), style=style))
 
     def styled(self, stream: TextIO, *parts: str | tuple[str, str]) -> None:
         """Write a line to stdout or stderr; on a terminal, a part with a style is shown in it."""
@@ -328,6 +335,22 @@ def _spelled(value: Any) -> Any:
 def printable(text: str) -> str:
     """Return a name on one line, with unprintable characters escaped."""
     return "".join(sign if sign.isprintable() else _named(sign) for sign in text)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return a line broken between its words where it is longer than a terminal is wide, the rest indented."""
+    from rich.cells import cell_len
+
+    if cell_len(text) <= width:
+        return text
+    indent = " " * (len(text) - len(text.lstrip()) + _HANGING)
+    lines = [""]
+    for piece in _PIECE.findall(text):
+        if lines[-1].strip() and cell_len(lines[-1] + piece) > width:
+            lines.append(indent + piece.lstrip())
+        else:
+            lines[-1] += piece
+    return "\n".join(lines)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
