@@ -245,8 +245,19 @@ class Code:
         return bool(self.program.unread) or any(owner not in known for owner in self._lookups)
 
     @cached_property
+    def looks_up_attributes(self) -> bool:
+        """Return whether functions may be found by computed names in modules or objects, or modules were not read."""
+        return bool(self.program.unread) or any(self._attributes_looked_up)
+
+    @cached_property
     def _lookups(self) -> Sequence[str]:
         """Return where functions are found by computed names: the whole name of the module or object, or a mark."""
+        imports = ["?" for _, _, name in self.program.calls if name.endswith("import_module")]
+        return [*self._attributes_looked_up, *imports]
+
+    @cached_property
+    def _attributes_looked_up(self) -> Sequence[str]:
+        """Return the same, of what getattr looks up."""
         found: list[str] = []
         for module, call, name in self.program.calls:
             is_literal = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
@@ -254,8 +265,6 @@ class Code:
                 owner = self.program.name_of(call.args[0], module)
                 is_of_library = owner.startswith(("torch.", "torchvision."))
                 found += [] if is_of_library or self._finds_no_function(call) else [owner or "?"]
-            if name.endswith("import_module"):
-                found.append("?")
         return found
 
     def _finds_no_function(self, lookup: ast.Call) -> bool:

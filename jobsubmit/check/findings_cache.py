@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -21,7 +22,8 @@ _MOST = 200  # entries; the oldest go first
 
 
 def cache_key(plan: LaunchPlan, bundle: Bundle, python: str) -> str:
-    """Return a digest of all that findings depend on: plan, code, Python, GPUs, and the checks themselves."""
+    """Return a digest of all that findings depend on: plan, code, Python, GPUs, variables of
+    the shell, and the checks themselves."""
     own = Path(__file__).parent
     stamps = sorted(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in own.rglob("*.py"))
     parts = [
@@ -34,6 +36,7 @@ def cache_key(plan: LaunchPlan, bundle: Bundle, python: str) -> str:
         *_packages(python),
         str(plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)),
         plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node),
+        *(sorted(os.environ) if plan.backend.is_this_machine else ()),
     ]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -116,6 +117,7 @@ _OF_STARTS = ("local-rank", "rank-env", "same-ranks", "nested-spawn", "no-proces
 _COMMENT = re.compile(r"\s*#")
 _COMMENT_LINE = re.compile(r"(?m)^\s*#.*$")
 _SET_BY_TORCH = (*LAUNCHER_VARIABLES, contract.MASTER_ADDR, contract.MASTER_PORT)
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 # `pip install -e .` or `python setup.py develop` in the setup, or a line `-e .` of the requirements.
 _INSTALLS_CODE = re.compile(
@@ -351,6 +353,25 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], started: Started, last: St
         options_of_node=_options_of_node(started, last),
         why_no_gpus=plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node),
         torch_version=plan.torch_version,
+        may_be_set=_may_be_set(plan, started, expansion.environment) if plan.backend.is_this_machine else None,
+    )
+
+
+def _may_be_set(plan: LaunchPlan, started: Started, environment: Iterable[str]) -> frozenset[str]:
+    """Return the variables of this shell and of the job, and all that its commands name: these may set them."""
+    texts = (plan.setup or "", *(plan.command or ()))
+    named = (name for text in texts for name in _NAME.findall(text))
+    given = (text for mount in plan.mounts for text in (mount.variable, mount.name))
+    return frozenset(
+        (
+            *os.environ,
+            *environment,
+            *started.environment,
+            *dict(plan.env),
+            *dict(plan.secrets),
+            *named,
+            *map(str, given),
+        )
     )
 
 
@@ -359,8 +380,13 @@ def _of_shell(plan: LaunchPlan, started: Started, last: Started) -> dict[str, An
     by_torch = plan.has_launcher and started.launch.launcher not in launchers.OF_SCHEDULERS
     given = {name: (value, last.environment.get(name)) for name, value in started.environment.items()}
     given = {name: values for name, values in given.items() if not (by_torch and name in _SET_BY_TORCH)}
+    ranks = {f"${name}": _as_text(numbers) for name, numbers in _ranks(plan).items()}
     return {
-        name: UNKNOWN if is_open(one) or is_open(other or "") else one if one == other else several([one, other])
+        name: ranks.get(one, UNKNOWN)
+        if is_open(one) or is_open(other or "")
+        else one
+        if one == other
+        else several([one, other])
         for name, (one, other) in given.items()
     }
 

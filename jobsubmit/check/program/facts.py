@@ -20,6 +20,7 @@ class Facts:
     `why_no_gpus` says why that is 0 where the nodes have GPUs that the job does not get.
     `rank` is that of a process among all; `options_of_node` are options that a command gives the number of the node.
     `torch_version` is that of the job file; `libraries` are those that are installed on the nodes, if that is known.
+    `may_be_set` are the variables that a node may have, of its shell or of the job; None where any other may be set.
     """
 
     mode: Start
@@ -33,6 +34,7 @@ class Facts:
     why_no_gpus: str = ""
     torch_version: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
+    may_be_set: frozenset[str] | None = None
 
     @property
     def gpus_seen(self) -> Any:
@@ -50,6 +52,11 @@ class Facts:
     def no_gpus(self) -> str:
         """Return what a message says where the nodes have no GPUs."""
         return f"the nodes get none: {self.why_no_gpus}" if self.why_no_gpus else "these nodes have none"
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Return whether the nodes are processes of this machine, with its files and variables."""
+        return self.may_be_set is not None
 
     @property
     def has_launcher(self) -> bool:

@@ -244,7 +244,7 @@ def _imported_by_text(module: Module, roots: Iterable[str], paths: Iterable[str]
     Where a loop goes through the files of the module's own folder, these are all modules in it.
     """
     calls = [call for call in module.of(ast.Call) if spelled(call.func).endswith("import_module") and call.args]
-    patterns = [pattern for call in calls if (pattern := _pattern_of(call.args[0]))]
+    patterns = [pattern for call in calls if (pattern := _pattern_of(call.args[0], _package_of(call, module)))]
     if any(_goes_through_folder(call, module) for call in calls):
         package = module.name if module.is_package else module.name.rpartition(".")[0]
         patterns += [rf"{re.escape(package)}\.\w+"] if package else []
@@ -262,15 +262,27 @@ def _goes_through_folder(call: ast.Call, module: Module) -> bool:
     return _LISTS.search(text) is not None and ("__file__" in text or "__path__" in text)
 
 
-def _pattern_of(text: ast.expr) -> str:
+def _package_of(call: ast.Call, module: Module) -> str:
+    """Return the package that a name with a dot before it is looked for in: `import_module("." + name, "app")`."""
+    given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    match given[:1]:
+        case [ast.Constant(value=str(name))]:
+            return name
+        case [ast.Name(id="__package__" | "__name__")]:
+            return module.name if module.is_package else module.name.rpartition(".")[0]
+    return ""
+
+
+def _pattern_of(text: ast.expr, package: str = "") -> str:
     """Return a pattern for a text of which a part is computed; empty if no part with a dot is written down."""
     parts = text.values if isinstance(text, ast.JoinedStr) else [text]
     if isinstance(text, ast.BinOp) and isinstance(text.op, ast.Add):
         parts = [text.left, text.right]
     written = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-    if not any("." in one and one != "." for one in written):
+    if not any("." in one and one != "." for one in written) and not (package and written[:1] == ["."]):
         return ""
-    return "".join(re.escape(str(part.value)) if isinstance(part, ast.Constant) else r"\w+" for part in parts)
+    found = "".join(re.escape(str(part.value)) if isinstance(part, ast.Constant) else r"\w+" for part in parts)
+    return re.escape(package) + found if package and found.startswith(r"\.") else found
 
 
 def _named_in(configurations: Mapping[str, str]) -> Iterator[str]:

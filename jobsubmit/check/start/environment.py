@@ -30,6 +30,13 @@ _RANKS_OF_SCHEDULERS = ("SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_
 _GETS = ("os.environ.get", "os.getenv")
 # What srun sets for each of its tasks: its rank, its rank on its node, and the number of tasks.
 OF_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+# What launchers and libraries set, which this job may start or use.
+_SET_BY_LAUNCHERS = (
+    *("TORCH", "OMP_", "MKL_", "NCCL_", "CUDA_", "GLOO_", "ACCELERATE_", "FSDP_", "DEEPSPEED_", "CROSS_", "PL_", "LT_"),
+    *("HYDRA_", "OMPI_", "PMI", "MV2_"),
+)
+_LOAD_VARIABLES = ("dotenv", "environs", "decouple", "environ")
 _SETTERS = ("setdefault", "update", "putenv")
 WITH_TORCHRUN = (
     "start it with torchrun: `jobsubmit run -- torchrun --nproc_per_node=N FILE`; or in the job file replace `command` "
@@ -50,7 +57,43 @@ def check_environment(code: Code) -> Iterator[Finding]:
     yield from _reads_a_schedulers_words(code, reads)
     yield from _knows_other_ranks(code)
     yield from _asks_mpi(code)
+    yield from _set_by_nothing(code, reads, written)
     yield from itertools.islice(_reads_a_launchers_words(code, reads, written), 1 if _is_task(code) else None)
+
+
+def _set_by_nothing(code: Code, reads: Sequence[tuple[str, str]], written: set[str]) -> Iterator[Finding]:
+    """Yield an error for each variable that is surely read, and that neither the shell, the job nor Slurm sets."""
+    if _sets_computed_names(code, written):
+        return
+    first = {name: where for where, name in reversed(reads) if _VARIABLE.fullmatch(name)}
+    for name, where in reversed(first.items()):
+        if why := _why_unset(code, name):
+            text = f"{name} is read from the environment, but {why}"
+            yield Finding("error", "unset-variable", where, text, f"set it in the job file: `env: {{{name}: …}}`")
+
+
+def _why_unset(code: Code, name: str) -> str:
+    """Return why a variable that no launcher sets is not set; empty if it may be."""
+    facts = code.facts
+    if contract.is_reserved(name) or name in OF_SCHEDULERS:
+        return ""
+    if name.startswith("SLURM_"):
+        is_on_slurm = facts.environment.get(JOB_OF_SLURM[0], UNKNOWN) is not None
+        is_set = is_on_slurm or facts.environment.get(name) is not None or name in (facts.may_be_set or ())
+        return "" if is_set else "this job does not run on Slurm, which sets it"
+    if facts.may_be_set is None or name in facts.may_be_set or name.startswith(_SET_BY_LAUNCHERS):
+        return ""
+    return "neither this shell nor the job file sets it"
+
+
+def _sets_computed_names(code: Code, written: set[str]) -> bool:
+    """Return whether the program may set variables whose names are not written down."""
+    given = (call.args[0] for _, call in code.calls("os.environ.update", "os.putenv") if call.args)
+    return (
+        written.issuperset(LAUNCHER_VARIABLES)
+        or code.program.imports(*_LOAD_VARIABLES)
+        or any(not isinstance(one, ast.Dict) for one in given)
+    )
 
 
 def _knows_other_ranks(code: Code) -> Iterator[Finding]:

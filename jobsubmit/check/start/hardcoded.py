@@ -171,8 +171,11 @@ def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None
     if code.facts.nodes > 1 and _is_here(text):
         yield _fixed_method(code, module.where(call), f"each node would connect only to itself at {text}", level)
     if code.facts.nodes > 1 and text.startswith(_OF_NODE):
-        said = f"each node has its own {text.removeprefix('file://')}: the nodes would not meet there"
-        yield _fixed_method(code, module.where(call), said, "error")
+        place = text.removeprefix("file://")
+        said, level = f"each node has its own {place}: the nodes would not meet there", "error"
+        if code.facts.is_this_machine:
+            said, level = f"on other backends each node has its own {place}: the nodes would not meet there", "warning"
+        yield _fixed_method(code, module.where(call), said, level)
 
 
 def _is_here(text: str) -> bool:

@@ -26,6 +26,7 @@ _MAKE_GROUPS = (
     "initialize_model_parallel",
     "_init_distributed",
 )
+_LONGEST_WAY = 3  # functions that call one another
 _SAYS_SO = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*\.?(?:init|set_?up|launch)", re.IGNORECASE)
 
 
@@ -79,39 +80,44 @@ def _no_group(code: Code) -> Iterator[Finding]:
 
 
 def _group_left_out(code: Code) -> Iterator[Finding]:
-    """Yield a warning where DistributedDataParallel is used, and a condition of this job leaves out its process group.
+    """Yield a warning where several processes train, and a condition of this job leaves out their process group.
 
     `if args.distributed: init_process_group()`, where nothing sets the argument.
     """
-    if code.has_framework or code.looks_up_names or any(_is_said_to(code, *reached) for reached in code.reached.calls):
+    if code.has_framework or code.looks_up_attributes or any(_is_said_to(code, *one) for one in code.reached.calls):
         return
     made = [
-        (module, node, module.parents.get(node))
+        (module, module.parents.get(node))
         for module, node in code.program.of(ast.Attribute, ast.Name)
         if (node.attr if isinstance(node, ast.Attribute) else node.id) in _MAKE_GROUPS
+        if code.may_be_used(node, module)
     ]
-    tests = [_test_that_fails(code, call, module) if isinstance(call, ast.Call) else None for module, _, call in made]
+    tests = [_test_that_fails(code, call, module) if isinstance(call, ast.Call) else None for module, call in made]
     if not made or None in tests:
         return
-    for module, call, name in code.reached.calls:
-        if is_ddp(name) and code.reached.is_sure(call, module):
-            yield Finding(
-                "warning",
-                "no-init",
-                module.where(call),
-                "DistributedDataParallel needs a process group, and init_process_group is not called: "
-                f"`{ast.unparse(tests[0] or call)}` does not hold",
-                "pass what the condition asks for, or call init_process_group() without it",
-            )
-            return
+    condition = f"`{ast.unparse(tests[0] or ast.Constant(False))}` does not hold"
+    hint = "pass what the condition asks for, or call init_process_group() without it"
+    wrapped = next(
+        (call for call in code.reached.calls if is_ddp(call[2]) and code.reached.is_sure(call[1], call[0])), None
+    )
+    if wrapped is not None and not code.looks_up_names:
+        text = "DistributedDataParallel needs a process group, and init_process_group is not called"
+        yield Finding("warning", "no-init", wrapped[0].where(wrapped[1]), f"{text}: {condition}", hint)
+    elif code.is_parallel and code.facts.has_launcher and "backward" in code.names:
+        text = "the processes make no process group, so each trains by itself"
+        yield Finding(
+            "warning", "no-init", made[0][0].where(made[0][1] or made[0][0].tree), f"{text}: {condition}", hint
+        )
 
 
-def _test_that_fails(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
-    """Return the condition around a call, in its function, that does not hold in this job."""
+def _test_that_fails(code: Code, call: ast.Call, module: Module, depth: int = 0) -> ast.expr | None:
+    """Return the condition around a call, or around all calls of its function, that does not hold in this job."""
     inner: ast.AST = call
     for above in module.above(call):
         if isinstance(above, FUNCTIONS):
-            return None
+            calls = code.program.calls_to(above, module) if depth < _LONGEST_WAY else ()
+            tests = [_test_that_fails(code, one, home, depth + 1) for home, one in calls]
+            return None if None in tests else next(iter(tests), None)
         if isinstance(above, ast.If) and inner in above.body and code.values.truth(above.test, module) is False:
             return above.test
         inner = above

@@ -1,0 +1,114 @@
+"""Code that was written for a cluster: its variables, its options, and trainers that are found by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checked import GPUS, findings, found, with_files
+
+SYNC = """
+import os, torch, torch.distributed as dist
+def place():
+    return f"file://{os.environ['SCRATCH_OF_TESTS']}/sync.{os.environ['SLURM_STEP_ID']}"
+dist.init_process_group("gloo", init_method=place(), rank=int(os.environ["RANK"]), world_size=4)
+"""
+
+
+def test_a_variable_that_nothing_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(SYNC)
+
+    def unset(**fields: object) -> list[str]:
+        return [one.text.partition(" ")[0] for one in findings(tmp_path, **fields) if one.check == "unset-variable"]
+
+    assert unset() == ["SCRATCH_OF_TESTS", "SLURM_STEP_ID"]
+    assert unset(env={"SCRATCH_OF_TESTS": "/tmp"}) == ["SLURM_STEP_ID"]
+    assert unset(setup="export SCRATCH_OF_TESTS=/tmp SLURM_STEP_ID=0") == []
+    assert unset(**GPUS) == []  # Slurm sets its own, and its nodes may have the other
+    monkeypatch.setenv("SCRATCH_OF_TESTS", "/tmp")
+    assert unset() == ["SLURM_STEP_ID"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "import dotenv; dotenv.load_dotenv()",
+        "import os; os.environ.update(dict(line.split('=') for line in open('/etc/environment')))",
+        "import os; os.environ['SCRATCH_OF_TESTS'] = '/tmp'; os.environ['SLURM_STEP_ID'] = '0'",
+    ],
+)
+def test_a_variable_that_the_program_may_set_itself(tmp_path: Path, before: str) -> None:
+    assert "unset-variable" not in found(tmp_path, before + SYNC)
+
+
+def test_a_file_where_nodes_meet_is_there_on_this_machine(tmp_path: Path) -> None:
+    text = (
+        'import torch.distributed as dist\ndist.init_process_group("gloo", "file:///tmp/meeting", rank=0, world_size=2)'
+    )
+    (tmp_path / "train.py").write_text(text)
+    for fields, level in (({}, "warning"), (GPUS, "error")):
+        assert [one.level for one in findings(tmp_path, **fields) if one.check == "fixed-master"] == [level]
+
+
+TASK = """
+import os, torch.distributed as dist
+dist.init_process_group("gloo", rank=int(os.environ["SLURM_PROCID"]), world_size=int(os.environ["SLURM_NTASKS"]))
+"""
+TASKS = (
+    "exec torchrun --nnodes=$NNODES --node_rank=$NODE_RANK --nproc_per_node=$NPROC_PER_NODE --master_addr=$MASTER_ADDR "
+    '--master_port=$MASTER_PORT --no-python bash -c \'SLURM_PROCID=${set} SLURM_NTASKS=$WORLD_SIZE exec "$0" "$@"\' '
+    "python train.py"
+)
+
+
+@pytest.mark.parametrize(("variable", "is_found"), [("RANK", False), ("NODE_RANK", True)])
+def test_a_rank_of_slurm_that_the_command_sets(tmp_path: Path, variable: str, is_found: bool) -> None:
+    command = ["bash", "-c", TASKS.replace("${set}", f"${variable}")]
+    assert bool({"rank-env", "same-ranks"} & found(tmp_path, TASK, command=command)) is is_found
+
+
+TRAINERS = {
+    "start.py": """
+import torch.distributed as dist
+def by_gloo():
+    dist.init_process_group("gloo")
+def by_a_file():
+    dist.init_process_group("gloo", init_method="file:///tmp/x")
+def start(backend):
+    if backend is None:
+        return 0
+    if backend == "gloo":
+        by_gloo()
+    return dist.get_rank()
+""",
+    "trainers/__init__.py": """
+import importlib
+def make(name, **given):
+    return importlib.import_module("." + name, {package}).Trainer(**given)
+""",
+    "trainers/basic.py": """
+import torch
+class Trainer:
+    def __init__(self, rank):
+        self.net = torch.nn.Linear(2, 2)
+    def train(self):
+        self.net(torch.rand(2, 2)).sum().backward()
+""",
+}
+MAIN = """
+import argparse
+from start import start
+from trainers import make
+parser = argparse.ArgumentParser()
+parser.add_argument("-d", "--distributed-backend", choices=["gloo", "nccl"])
+args = parser.parse_args()
+make("basic", rank=start(args.distributed_backend)).train()
+"""
+
+
+@pytest.mark.parametrize("package", ['"trainers"', "__package__", "package=__name__"])
+def test_processes_whose_group_an_option_leaves_out(tmp_path: Path, package: str) -> None:
+    with_files(tmp_path, {name: text.replace("{package}", package) for name, text in TRAINERS.items()})
+    assert "no-init" in found(tmp_path, MAIN)
+    assert "no-init" not in found(tmp_path, MAIN, hyperparameters={"distributed-backend": "gloo"})
+    assert "no-init" not in found(tmp_path, MAIN, resources={"nodes": 1, "nproc_per_node": 1})
