@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -16,7 +16,7 @@ from jobsubmit.check.imports import ImportSearch, is_in_branch, may_fail
 from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.reading import INSTALLED_FROM, find_module
-from jobsubmit.common.finding import Finding
+from jobsubmit.common.finding import Finding, Level
 from jobsubmit.plan.launch_plan import LaunchPlan
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
@@ -91,21 +91,7 @@ def check_packages(code: Code, bundle: Bundle, job: LaunchPlan, find_missing: Fi
     """
     search, requirements = ImportSearch(code, bundle), job.requirements
     first = installed_by_job(bundle, job)
-    configured = _modules_configured(code)
-    places: dict[Reach, dict[str, str]] = {Reach.SURELY: {}, Reach.PERHAPS: {}}
-    for module in code.program.modules.values():
-        for node in module.of(ast.Import, ast.ImportFrom):
-            reach = code.reached.of(node, module)
-            is_chosen = reach is not Reach.SURELY and (
-                is_in_branch(node, module) or search.is_imported_by_choice(node, module)
-            )
-            if is_chosen or may_fail(node, module):
-                reach = Reach.NEVER
-            elif module.name in configured and module.function_of(node) is None and find_missing is None:
-                reach = Reach.SURELY
-            tops = search.packages(node) if find_missing is None else _tops(node, search)
-            for top in tops if reach else ():
-                places[reach].setdefault(top, module.where(node))
+    places = _imported(code, search, find_missing)
     sure = places[Reach.SURELY]
     if find_missing is None:
         own = {top: where for top, where in sure.items() if top not in _COME_ALONG}
@@ -125,14 +111,51 @@ def check_packages(code: Code, bundle: Bundle, job: LaunchPlan, find_missing: Fi
             text = f"the nodes' Python has neither the module {one[0]} nor {other[0]}"
             hint = _how_to_get(other[0], bundle, beside)
             yield Finding("error", "packages", choice.where, text, hint)
+    grouped: dict[tuple[Level, str], list[str]] = {}
     for top in sorted(missing & all_places.keys()):
-        hint = _how_to_get(top, bundle, beside)
-        text = f"the nodes' Python has no module {top}"
+        level: Level = "error" if top in sure else "warning"
         if folder := _folder_beside(search, top):
-            place = "the code directory itself" if folder == "." else folder
-            text = f"Python does not find the module {top}: it looks in the boot file's folder, and not in {place}"
-            hint = f"add `-e PYTHONPATH={folder}`, or in the job file env: {{PYTHONPATH: {folder}}}"
-        yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
+            yield _not_searched(top, folder, level, all_places[top])
+        else:
+            grouped.setdefault((level, _how_to_get(top, bundle, beside)), []).append(top)
+    for (level, hint), tops in grouped.items():
+        yield Finding(level, "packages", all_places[tops[0]], _lacking(tops, all_places), hint)
+
+
+def _imported(code: Code, search: ImportSearch, find_missing: FindMissing | None) -> dict[Reach, dict[str, str]]:
+    """Return the packages that are surely imported and those that perhaps are, each with its first place."""
+    configured = _modules_configured(code)
+    places: dict[Reach, dict[str, str]] = {Reach.SURELY: {}, Reach.PERHAPS: {}}
+    for module in code.program.modules.values():
+        for node in module.of(ast.Import, ast.ImportFrom):
+            reach = code.reached.of(node, module)
+            is_chosen = reach is not Reach.SURELY and (
+                is_in_branch(node, module) or search.is_imported_by_choice(node, module)
+            )
+            if is_chosen or may_fail(node, module):
+                reach = Reach.NEVER
+            elif module.name in configured and module.function_of(node) is None and find_missing is None:
+                reach = Reach.SURELY
+            tops = search.packages(node) if find_missing is None else _tops(node, search)
+            for top in tops if reach else ():
+                places[reach].setdefault(top, module.where(node))
+    return places
+
+
+def _not_searched(top: str, folder: str, level: Level, where: str) -> Finding:
+    """Return that a module is in a folder of the code where Python does not look for it."""
+    place = "the code directory itself" if folder == "." else folder
+    text = f"Python does not find the module {top}: it looks in the boot file's folder, and not in {place}"
+    hint = f"add `-e PYTHONPATH={folder}`, or in the job file env: {{PYTHONPATH: {folder}}}"
+    return Finding(level, "packages", where, text, hint)
+
+
+def _lacking(tops: Sequence[str], places: Mapping[str, str]) -> str:
+    """Return that the nodes' Python has none of some modules, with the places of all but the first."""
+    if len(tops) == 1:
+        return f"the nodes' Python has no module {tops[0]}"
+    others = ", ".join(f"{top} ({places[top]})" for top in tops[1:])
+    return f"the nodes' Python has no module {tops[0]}, nor {others}"
 
 
 @dataclass(frozen=True)
@@ -176,6 +199,11 @@ def _how_to_get(top: str, bundle: Bundle, beside: Installed | None) -> str:
         return (
             f"{_REQUIREMENTS} names its package: add `--set requirements={_REQUIREMENTS}`, or "
             f"requirements: {_REQUIREMENTS} to the job file, and each node installs it"
+        )
+    if top == bundle.root.name and any("/" not in file.path and file.path.endswith(".py") for file in bundle.files):
+        return (
+            f"{top} is the name of this folder: set code_dir to the folder above it, put {top}/ before boot_file, and "
+            "add `env: {PYTHONPATH: .}`"
         )
     if (project := _project_with(bundle, top)) is not None:
         folder = project.rpartition("/")[0] or "."

@@ -312,12 +312,13 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
 
 
 def _wanted_by_words(words: Sequence[str]) -> int | None:
-    """Return how many steps an argument asks for, where it is not known what parses it."""
-    found = (re.fullmatch(r"-*([\w.-]+)=(\d+)", word) for word in words)
-    steps = [
-        int(one[2]) for one in found if one and _ACCUMULATES.fullmatch(one[1].rpartition(".")[2].replace("-", "_"))
-    ]
-    return steps[0] if steps else None
+    """Return how many steps an argument asks for, where it is not known what parses it: `--steps=4`, `--steps 4`."""
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        name, equals, value = word.lstrip("-").partition("=")
+        steps = value if equals else following if word.startswith("--") else ""
+        if _ACCUMULATES.fullmatch(name.rpartition(".")[2].replace("-", "_")) and steps.isdecimal():
+            return int(steps)
+    return None
 
 
 def _reads_own_setting(code: Code) -> bool:

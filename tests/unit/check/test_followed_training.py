@@ -839,8 +839,9 @@ for x in accelerator.prepare(torch.utils.data.DataLoader(torch.zeros(8, 4))):
     [("", 8, True), ("", 1, False), ("gradient_accumulation_steps=args.accumulation_steps", 8, False)],
 )
 def test_a_number_of_steps_that_an_unknown_parser_gets(given: str, steps: int, is_wrong: bool, tmp_path: Path) -> None:
-    fields: dict[str, Any] = {"hyperparameters": {"accumulation_steps": steps}, **GPUS}
-    assert ("never-accumulated" in found(tmp_path, ACCUMULATED.format(given=given), **fields)) is is_wrong
+    for words in ({"hyperparameters": {"accumulation_steps": steps}}, {"args": ["--accumulation-steps", str(steps)]}):
+        fields: dict[str, Any] = {**words, **GPUS}
+        assert ("never-accumulated" in found(tmp_path, ACCUMULATED.format(given=given), **fields)) is is_wrong
 
 
 @pytest.mark.parametrize(

@@ -780,6 +780,23 @@ def test_a_module_of_the_code_that_python_does_not_find(tmp_path: Path) -> None:
         assert hints == (["add `-e PYTHONPATH=.`, or in the job file env: {PYTHONPATH: .}"] if is_wrong else [])
 
 
+def test_modules_that_are_missing_for_the_same_reason_are_one_error(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import einops\nimport hydra\nimport wandb\n")
+    (one,) = [one for one in findings(tmp_path, missing={"einops", "wandb"}) if one.check == "packages"]
+    assert (one.where, one.text) == (
+        "train.py:1",
+        "the nodes' Python has no module einops, nor wandb (train.py:3)",
+    )
+
+
+def test_a_module_named_as_the_code_directory_is_found_from_the_folder_above(tmp_path: Path) -> None:
+    with_files(tmp_path, {"esm2/train.py": "from esm2.net import Net\n", "esm2/net.py": "class Net: pass\n"})
+    (one,) = [one for one in findings(tmp_path / "esm2", missing={"esm2"}) if one.check == "packages"]
+    assert "set code_dir to the folder above it" in one.hint
+    above = {"boot_file": "esm2/train.py", "env": {"PYTHONPATH": "."}}
+    assert not [one for one in findings(tmp_path, missing={"esm2"}, **above) if one.check == "packages"]
+
+
 REPORTS = (
     STARTED
     + """
