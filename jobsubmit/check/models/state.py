@@ -235,7 +235,15 @@ def _key_read(given: ast.expr, module: Module) -> str | None:
 
 
 def _attributes_inside(code: Code) -> Iterator[Finding]:
-    """Yield an error for an attribute of the model that is asked of the wrapper, which has none of that name."""
+    """Yield a finding for an attribute of the model that is asked of the wrapper, which has none of that name.
+
+    One that is surely asked comes before others.
+    """
+    found = list(_asked_of_wrapper(code))
+    yield from sorted(found, key=lambda finding: finding.level)[:1]
+
+
+def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
     stores = [store for places in code.program.attribute_stores.values() for _, store in places]
     given = {store.attr for store in stores if spelled(store.value) != "self"}
     members = set(code.program.methods) | {store.attr for store in stores if spelled(store.value) == "self"}
@@ -258,7 +266,6 @@ def _attributes_inside(code: Code) -> Iterator[Finding]:
                 f"{node.attr}: only the model inside may have it",
                 f"use {ast.unparse(node.value)}.module.{node.attr}",
             )
-            return
 
 
 def _looked_up(code: Code) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from checked import IMPORTED, each_mistake, found
+from checked import IMPORTED, each_mistake, findings, found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": "8"}
 EIGHT: dict[str, Any] = {"resources": {"nodes": 2, "nproc_per_node": 8}, "backend": SLURM}
@@ -489,3 +489,27 @@ def test_a_parameter_that_says_rank_0_but_is_given_to_all_ranks(tmp_path: Path) 
     assert "rank-0-collective" in found(tmp_path, BY_PARAMETER.format(calls="load(rank0=rank == 0)"))
     one_sided = "if rank == 0:\n    load(rank0=True)\nelse:\n    load()"
     assert "rank-0-collective" in found(tmp_path, BY_PARAMETER.format(calls=one_sided))
+
+
+ASKED = """
+import torch, torch.distributed as dist, sys
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Net(torch.nn.Module):
+    def flops(self):
+        return 1
+    def make_optimizer(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+def save(model):
+    print(model.flops())
+dist.init_process_group("gloo")
+model = DDP(Net())
+optimizer = model.make_optimizer()
+if len(sys.argv[0]) > 9000 or input:
+    save(model)
+"""
+
+
+def test_what_is_surely_asked_of_the_wrapper_is_named_before_what_may_be(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ASKED)
+    (one,) = [one for one in findings(tmp_path) if one.check == "wrapped-attribute"]
+    assert (one.level, "make_optimizer" in one.text) == ("error", True)
