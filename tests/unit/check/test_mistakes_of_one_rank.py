@@ -492,7 +492,7 @@ def test_a_parameter_that_says_rank_0_but_is_given_to_all_ranks(tmp_path: Path) 
 
 
 ASKED = """
-import torch, torch.distributed as dist, sys
+import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 class Net(torch.nn.Module):
     def flops(self):
@@ -501,11 +501,15 @@ class Net(torch.nn.Module):
         return torch.optim.SGD(self.parameters(), 0.1)
 def save(model):
     print(model.flops())
-dist.init_process_group("gloo")
-model = DDP(Net())
-optimizer = model.make_optimizer()
-if len(sys.argv[0]) > 9000 or input:
-    save(model)
+def main():
+    dist.init_process_group("gloo")
+    model = DDP(Net())
+    with torch.enable_grad():
+        with torch.random.fork_rng():
+            optimizer = model.make_optimizer()
+    if torch.rand(1).item() > 0.5:
+        save(model)
+main()
 """
 
 
