@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -22,6 +23,11 @@ _OTHER_NODES = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
     'GPUs in `backend`, or let the code choose: `device = "cuda" if torch.cuda.is_available() else "cpu"`'
 )
+_OTHER_NODES_OF_LIGHTNING = (
+    "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
+    'GPUs in `backend`, or let Lightning choose: accelerator="auto"'
+)
+_OF_LIGHTNING = re.compile(r"(?:pytorch_)?lightning(?:_fabric)?\.(?:\w+\.)*(?:Trainer|Fabric)")
 _FEWER = (
     "on the local backend the nodes are this machine: start fewer processes (--nodes 1, resources.nproc_per_node), or "
     "add --backend to check the job for other nodes"
@@ -68,7 +74,8 @@ def without_gpus(code: Code) -> Iterator[Finding]:
         if len(others) > _MOST_PLACES:
             more = len(others) - _MOST_PLACES
             text = f"{used} needs a GPU, but {code.facts.no_gpus}. These need one, too: {places}, and {more} more"
-    hint = _FEWER if code.facts.why_no_gpus else _OTHER_NODES
+    other_nodes = _OTHER_NODES_OF_LIGHTNING if used.startswith("accelerator=") else _OTHER_NODES
+    hint = _FEWER if code.facts.why_no_gpus else other_nodes
     yield Finding("error" if is_sure else "warning", "cuda-on-cpu", first, text, hint)
 
 
@@ -134,13 +141,41 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
             return _moved_to(code, call.args[0] if call.args else argument(call, "device"), module)
     if name.endswith(".convert_sync_batchnorm"):
         return "SyncBatchNorm" if _may_have_batch_norms(code) else ""
-    if is_ddp(name):
-        ids = argument(call, "device_ids", 1)
-        while isinstance(ids, ast.IfExp) and (truth := code.values.truth(ids.test, module)) is not None:
-            ids = ids.body if truth else ids.orelse
-        if isinstance(ids, ast.List) and ids.elts and code.values.of(ids.elts[0], module) is not None:
-            return f"device_ids={ast.unparse(ids)}"
+    return _devices_of_ddp(code, call, module) if is_ddp(name) else _asked_of_library(code, call, name, module)
+
+
+def _asked_of_library(code: Code, call: ast.Call, name: str, module: Module) -> str:
+    """Return what a call asks Lightning or transformers for that needs a GPU."""
+    if _is_training_arguments(code, call, name, module):
+        return _precision_of_gpus(code, call, name, module)
+    accelerator = code.values.of(argument(call, "accelerator"), module) if _OF_LIGHTNING.fullmatch(name) else ""
+    return f'accelerator="{accelerator}"' if accelerator in ("gpu", "cuda") else ""
+
+
+def _precision_of_gpus(code: Code, call: ast.Call, name: str, module: Module) -> str:
+    """Return a precision that TrainingArguments refuses on CPUs, unless they are told to use these.
+
+    Source: `TrainingArguments.__post_init__` and `_validate_args` of transformers 5.
+    """
+    words = {word.lstrip("-").partition("=")[0]: word.partition("=")[2] for word in code.facts.argv}
+    for field in ("bf16", "tf32"):
+        if name == _HF_PARSER:
+            is_asked = field in words and words[field].lower() not in ("false", "0", "no")
+            is_on_cpu = bool(_ON_CPU & words.keys())
+        else:
+            is_asked = code.values.of(argument(call, field), module) is True
+            is_on_cpu = any(argument(call, one) is not None for one in _ON_CPU)
+        if is_asked and (field == "tf32" or not is_on_cpu):
+            return f"--{field}" if name == _HF_PARSER else f"{field}=True"
     return ""
+
+
+def _devices_of_ddp(code: Code, call: ast.Call, module: Module) -> str:
+    ids = argument(call, "device_ids", 1)
+    while isinstance(ids, ast.IfExp) and (truth := code.values.truth(ids.test, module)) is not None:
+        ids = ids.body if truth else ids.orelse
+    is_given = isinstance(ids, ast.List) and ids.elts and code.values.of(ids.elts[0], module) is not None
+    return f"device_ids={ast.unparse(ids)}" if ids is not None and is_given else ""
 
 
 def _moved_to(code: Code, device: ast.expr | None, module: Module) -> str:

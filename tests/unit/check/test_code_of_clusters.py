@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checked import GPUS, findings, found, with_files
@@ -112,3 +113,42 @@ def test_processes_whose_group_an_option_leaves_out(tmp_path: Path, package: str
     assert "no-init" in found(tmp_path, MAIN)
     assert "no-init" not in found(tmp_path, MAIN, hyperparameters={"distributed-backend": "gloo"})
     assert "no-init" not in found(tmp_path, MAIN, resources={"nodes": 1, "nproc_per_node": 1})
+
+
+LIGHTNING = """
+import argparse, lightning.pytorch as pl
+parser = argparse.ArgumentParser()
+parser.add_argument("--accelerator", default="gpu")
+args = parser.parse_args()
+trainer = pl.Trainer(accelerator=args.accelerator, num_nodes=2, strategy="ddp")
+trainer.fit(pl.demos.boring_classes.BoringModel())
+"""
+ARGUMENTS = """
+from transformers import Trainer, TrainingArguments
+arguments = TrainingArguments("out", {given})
+Trainer(model=None, args=arguments).train()
+"""
+PARSED = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+(arguments,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+Trainer(model=None, args=arguments).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "is_wrong"),
+    [
+        (LIGHTNING, {}, True),
+        (LIGHTNING, {"hyperparameters": {"accelerator": "auto"}}, False),
+        (LIGHTNING, GPUS, False),
+        (ARGUMENTS.format(given="bf16=True"), {}, True),
+        (ARGUMENTS.format(given="bf16=True"), GPUS, False),
+        (ARGUMENTS.format(given="bf16=True, use_cpu=True"), {}, False),
+        (ARGUMENTS.format(given="fp16=True"), {}, False),
+        (PARSED, {"args": ["--output_dir=out", "--bf16"]}, True),
+        (PARSED, {"args": ["--output_dir=out", "--bf16", "--use_cpu"]}, False),
+        (PARSED, {"args": ["--output_dir=out", "--bf16=False"]}, False),
+    ],
+)
+def test_what_libraries_do_on_gpus_only(text: str, fields: dict[str, Any], is_wrong: bool, tmp_path: Path) -> None:
+    assert ("cuda-on-cpu" in found(tmp_path, text, **fields)) is is_wrong
