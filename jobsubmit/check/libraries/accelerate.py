@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, is_count, trains
@@ -313,7 +314,7 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
 
 def _wanted_by_words(words: Sequence[str]) -> int | None:
     """Return how many steps an argument asks for, where it is not known what parses it: `--steps=4`, `--steps 4`."""
-    for word, following in zip(words, (*words[1:], ""), strict=True):
+    for word, following in pairwise((*words, "")):
         name, equals, value = word.lstrip("-").partition("=")
         steps = value if equals else following if word.startswith("--") else ""
         if _ACCUMULATES.fullmatch(name.rpartition(".")[2].replace("-", "_")) and steps.isdecimal():
