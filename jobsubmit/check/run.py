@@ -359,8 +359,7 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], started: Started, last: St
 
 def _may_be_set(plan: LaunchPlan, started: Started, environment: Iterable[str]) -> frozenset[str]:
     """Return the variables of this shell and of the job, and all that its commands name: these may set them."""
-    texts = (plan.setup or "", *(plan.command or ()))
-    named = (name for text in texts for name in _NAME.findall(text))
+    named = (name for text in plan.command or () for name in _NAME.findall(text))
     given = (text for mount in plan.mounts for text in (mount.variable, mount.name))
     return frozenset(
         (

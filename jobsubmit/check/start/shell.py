@@ -30,8 +30,15 @@ _OWN_PORT = re.compile(
 )
 
 
+# Commands that change only the shell in which they are executed.
+_OF_THIS_SHELL = re.compile(
+    r"(?:export|declare|source|\.|ulimit|umask|cd|alias|unset|module\s+(?:load|add|use|swap)|ml|(?:conda|mamba|micromamba)\s+activate)\s|\w+=\S*\s*$"
+)
+
+
 def check_shell(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield options that a shell takes for a command, variables that it lacks, and texts that nodes do not share."""
+    yield from _of_setup_alone(job)
     yield from _unreadable(job, read)
     yield from _cut(started, read)
     yield from _ended(started, read)
@@ -42,6 +49,23 @@ def check_shell(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
     yield from _dropped(job, started)
     if job.nodes > 1:
         yield from _own_texts(started)
+
+
+def _of_setup_alone(job: LaunchPlan) -> Iterator[Finding]:
+    """Yield a warning where the setup ends with what is to change the training's shell, such as `conda activate`."""
+    node = parse_shell(job.setup or "").root_node
+    while statements := [one for one in node.named_children if one.type != "comment"]:
+        node = statements[-1]
+        if node.type != "list":
+            break
+    last = (node.text or b"").decode(errors="replace").strip()
+    if not _OF_THIS_SHELL.match(f"{last} "):
+        return
+    said = f"`{last}` has no effect on your program: the setup runs in a shell of its own"
+    hint = "name the Python of the environment in backend.python, or use command: [bash, -c, '… && exec torchrun …']"
+    if last.startswith(("export", "declare")) or "=" in last.partition(" ")[0]:
+        hint = "set it in `env` of the job file"
+    yield Finding("warning", "setup-alone", "setup", said, hint)
 
 
 def _unreadable(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding]:

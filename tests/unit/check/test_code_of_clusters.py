@@ -24,7 +24,9 @@ def test_a_variable_that_nothing_sets(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert unset() == ["SCRATCH_OF_TESTS", "SLURM_STEP_ID"]
     assert unset(env={"SCRATCH_OF_TESTS": "/tmp"}) == ["SLURM_STEP_ID"]
-    assert unset(setup="export SCRATCH_OF_TESTS=/tmp SLURM_STEP_ID=0") == []
+    assert unset(setup="export SCRATCH_OF_TESTS=/tmp\nmake") == ["SCRATCH_OF_TESTS", "SLURM_STEP_ID"]
+    start = "export SCRATCH_OF_TESTS=/tmp SLURM_STEP_ID=0; exec torchrun --nnodes=$NNODES train.py"
+    assert unset(command=["bash", "-c", start]) == []
     assert unset(**GPUS) == []  # Slurm sets its own, and its nodes may have the other
     monkeypatch.setenv("SCRATCH_OF_TESTS", "/tmp")
     assert unset() == ["SLURM_STEP_ID"]
@@ -49,6 +51,26 @@ def test_a_file_where_nodes_meet_is_there_on_this_machine(tmp_path: Path) -> Non
     (tmp_path / "train.py").write_text(text)
     for fields, level in (({}, "warning"), (GPUS, "error")):
         assert [one.level for one in findings(tmp_path, **fields) if one.check == "fixed-master"] == [level]
+
+
+@pytest.mark.parametrize(
+    ("setup", "hint"),
+    [
+        ("make\nexport NCCL_DEBUG=INFO\n", "`env`"),
+        ("pip install -e . && NCCL_DEBUG=INFO", "`env`"),
+        ("source /opt/env/bin/activate  # ours\n", "backend.python"),
+        ("module load cuda/12\nconda activate train", "backend.python"),
+        ("export CUDA_HOME=/usr/local/cuda\nmake extensions", ""),
+        ("source env.sh && python prepare.py", ""),
+        ("CUDA_HOME=/usr/local/cuda make", ""),
+        ("", ""),
+    ],
+)
+def test_a_setup_that_is_to_change_the_shell_of_the_program(tmp_path: Path, setup: str, hint: str) -> None:
+    (tmp_path / "train.py").write_text("")
+    hints = [one.hint for one in findings(tmp_path, setup=setup or None) if one.check == "setup-alone"]
+    assert len(hints) == bool(hint)
+    assert all(hint in one for one in hints)
 
 
 TASK = """
