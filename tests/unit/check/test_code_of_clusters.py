@@ -19,7 +19,7 @@ dist.init_process_group("gloo", init_method=place(), rank=int(os.environ["RANK"]
 def test_a_variable_that_nothing_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(SYNC)
 
-    def unset(**fields: object) -> list[str]:
+    def unset(**fields: Any) -> list[str]:
         return [one.text.partition(" ")[0] for one in findings(tmp_path, **fields) if one.check == "unset-variable"]
 
     assert unset() == ["SCRATCH_OF_TESTS", "SLURM_STEP_ID"]
