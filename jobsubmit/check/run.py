@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsubmit.agent import node_contract as contract
+from jobsubmit.agent.tracking import tracking_variables
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.arguments import Word, check_arguments
 from jobsubmit.check.boot_file import broken_modules, check_boot_file
@@ -117,6 +118,7 @@ _OF_STARTS = ("local-rank", "rank-env", "same-ranks", "nested-spawn", "no-proces
 _COMMENT = re.compile(r"\s*#")
 _COMMENT_LINE = re.compile(r"(?m)^\s*#.*$")
 _SET_BY_TORCH = (*LAUNCHER_VARIABLES, contract.MASTER_ADDR, contract.MASTER_PORT)
+_OF_BASH = ("PWD", "OLDPWD", "SHLVL", "_")  # it exports them even if it was not given them
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 # `pip install -e .` or `python setup.py develop` in the setup, or a line `-e .` of the requirements.
@@ -359,19 +361,10 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], started: Started, last: St
 
 def _may_be_set(plan: LaunchPlan, started: Started, environment: Iterable[str]) -> frozenset[str]:
     """Return the variables of this shell and of the job, and all that its commands name: these may set them."""
+    by_job = {*dict(plan.env), *dict(plan.secrets), *tracking_variables(plan.tracking, "", 0)}
+    mounted = (text for mount in plan.mounts for text in (mount.variable, mount.name))
     named = (name for text in plan.command or () for name in _NAME.findall(text))
-    given = (text for mount in plan.mounts for text in (mount.variable, mount.name))
-    return frozenset(
-        (
-            *os.environ,
-            *environment,
-            *started.environment,
-            *dict(plan.env),
-            *dict(plan.secrets),
-            *named,
-            *map(str, given),
-        )
-    )
+    return frozenset((*os.environ, *_OF_BASH, *environment, *started.environment, *by_job, *map(str, mounted), *named))
 
 
 def _of_shell(plan: LaunchPlan, started: Started, last: Started) -> dict[str, Any]:

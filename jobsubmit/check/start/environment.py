@@ -302,16 +302,15 @@ def _is_environment(code: Code, node: ast.Assign | ast.AugAssign, module: Module
 
 
 def _read_variable(code: Code, module: Module, node: ast.AST) -> str:
-    """Return the variable whose absence is an error here: environ[X], or int(environ.get(X))."""
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-        if code.program.name_of(node.value, module) == "os.environ":
-            return str(code.values.of(node.slice, module))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and node.args:
-        inner = node.args[0]
-        if isinstance(inner, ast.Call) and len(inner.args) == 1 and not inner.keywords:
-            if code.program.name_of(inner.func, module) in _GETS:
-                return str(code.values.of(inner.args[0], module))
-    return ""
+    """Return the variable whose absence is an error here: environ[X], or int(environ.get(X)); empty if not known."""
+    name: ast.expr | None = None
+    match node:
+        case ast.Subscript(ctx=ast.Load()) if code.program.name_of(node.value, module) == "os.environ":
+            name = node.slice
+        case ast.Call(func=ast.Name(id="int"), args=[ast.Call(args=[asked], keywords=[]) as inner, *_]):
+            name = asked if code.program.name_of(inner.func, module) in _GETS else None
+    value = code.values.of(name, module)
+    return value if isinstance(value, str) else ""
 
 
 def _is_guarded(node: ast.AST, module: Module) -> bool:

@@ -32,6 +32,19 @@ def test_a_variable_that_nothing_sets(tmp_path: Path, monkeypatch: pytest.Monkey
     assert unset() == ["SLURM_STEP_ID"]
 
 
+def test_variables_that_jobsubmit_and_bash_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["PWD", "SHLVL", "WANDB_NAME", "CHECKPOINT_DIR_OF_TESTS", "TOKEN_OF_TESTS"]
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    fields: dict[str, Any] = {"tracking": ["wandb"], "secrets": {"TOKEN_OF_TESTS": "env:HOME"}}
+    fields["env"] = {"CHECKPOINT_DIR_OF_TESTS": "/tmp"}
+    assert "unset-variable" not in found(
+        tmp_path, f"import os\nprint([os.environ[name] for name in {names}])\n", **fields
+    )
+    each = "import os\n" + "".join(f"print(os.environ[{name!r}])\n" for name in names)
+    assert "unset-variable" not in found(tmp_path, each, **fields)
+
+
 @pytest.mark.parametrize(
     "before",
     [
