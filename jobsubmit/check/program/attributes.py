@@ -244,8 +244,9 @@ def _comes_later(values: Values, place: ast.AST, home: Module, node: ast.AST, mo
 
 def _setting(values: Values, node: ast.Attribute, places: Sequence[tuple[Module, ast.Attribute]]) -> Any:
     """Return the value of a setting of yacs: what files and words give, or else its only default."""
-    key = yacs.key_of(node)
-    own = [(home, place) for home, place in places if yacs.key_of(place) == key]
+    defaults = (yacs.key_of_default(place) for home, place in places if yacs.is_default(place, home))
+    key = yacs.key_of(node) or next((one for one in defaults if spelled(node).endswith(f".{one}")), "")
+    own = [(home, place) for home, place in places if f".{spelled(place)}".endswith(f".{key}")]
     if not key or values.overrides is None or not all(yacs.is_default(place, home) for home, place in own):
         return UNKNOWN
     if key in values.overrides:

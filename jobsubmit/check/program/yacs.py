@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MERGES = frozenset(["merge_from_file", "merge_from_list", "merge_from_other_cfg"])
 _KEY = re.compile(r"(?:^|\.)([A-Z][A-Z0-9_]*(?:\.[A-Z][A-Z0-9_]*)*)$")
 _INHERITS = ("BASE", "_BASE_")
-_NODES = ("CfgNode()", "CN()", "CfgNode(new_allowed=True)", "CN(new_allowed=True)")
+_NODE = re.compile(r"(?:\w*(?:Cfg|Config)Node|CN)\((?:new_allowed=True)?\)$")
 
 
 def key_of(node: ast.Attribute) -> str:
@@ -33,8 +33,13 @@ def is_default(place: ast.Attribute, module: Module) -> bool:
     """Return whether a place sets a default: `_C.NUM_GPUS = 1` at the top of a module, where `_C` is a node."""
     root = spelled(place).partition(".")[0]
     made = (module.parents.get(store) for store in module.stores.get((module.tree, root), ()))
-    is_node = any(isinstance(one, ast.Assign) and ast.unparse(one.value).endswith(_NODES) for one in made)
+    is_node = any(isinstance(one, ast.Assign) and _NODE.search(ast.unparse(one.value)) for one in made)
     return is_node and module.function_of(place) is None
+
+
+def key_of_default(place: ast.Attribute) -> str:
+    """Return the name of the setting for which a place sets the default: all but the variable of the node."""
+    return spelled(place).partition(".")[2]
 
 
 def overrides(values: Values) -> Mapping[str, Any] | None:
@@ -86,7 +91,7 @@ def _leaves(settings: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Any]
 def _of_list(words: Any) -> dict[str, Any] | None:
     if words is None:
         return {}
-    if not isinstance(words, list) or has_gaps(words) or len(words) % 2:
+    if not isinstance(words, list) or has_gaps(words[::2]) or len(words) % 2:
         return None
     return {str(name): decoded(value) for name, value in zip(words[::2], words[1::2], strict=True)}
 

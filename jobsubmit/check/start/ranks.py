@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 from jobsubmit.agent import node_contract as contract
@@ -26,7 +27,7 @@ _MAKE_GROUPS = (
     "initialize_model_parallel",
     "_init_distributed",
 )
-_LONGEST_WAY = 3  # functions that call one another
+_LONGEST_WAY, _MOST_CALLS = 3, 8  # functions that call one another, and calls of one of them
 _SAYS_SO = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*\.?(?:init|set_?up|launch)", re.IGNORECASE)
 
 
@@ -116,8 +117,9 @@ def _test_that_fails(code: Code, call: ast.Call, module: Module, depth: int = 0)
     for above in module.above(call):
         if isinstance(above, FUNCTIONS):
             calls = code.program.calls_to(above, module) if depth < _LONGEST_WAY else ()
-            tests = [_test_that_fails(code, one, home, depth + 1) for home, one in calls]
-            return None if None in tests else next(iter(tests), None)
+            tests = (_test_that_fails(code, one, home, depth + 1) for home, one in calls[:_MOST_CALLS])
+            found = list(takewhile(lambda test: test is not None, tests))
+            return found[0] if found and len(found) == len(calls) else None
         if isinstance(above, ast.If) and inner in above.body and code.values.truth(above.test, module) is False:
             return above.test
         inner = above

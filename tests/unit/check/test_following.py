@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import GPUS, found
+from checked import GPUS, found, with_files
 
 ARGUMENTS = """
 import argparse
@@ -518,3 +518,36 @@ args = parser.parse_args()
 """
     for depth, is_found in ((3, True), (4, False)):
         assert ("unfulfilled" in found(tmp_path, text, args=["--depth", str(depth)], **GPUS)) is is_found
+
+
+OWN_SETTINGS = {
+    "settings.py": """
+import yacs.config
+class ConfigNode(yacs.config.CfgNode):
+    pass
+config = ConfigNode()
+config.train = ConfigNode()
+config.train.distributed = False
+""",
+    "train.py": """
+import argparse, torch, torch.distributed as dist
+from settings import config as defaults
+def load():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("options", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    config = defaults.clone()
+    config.merge_from_list(args.options)
+    return config
+config = load()
+if config.train.distributed:
+    dist.init_process_group("gloo")
+torch.nn.Linear(2, 2)(torch.rand(2)).sum().backward()
+""",
+}
+
+
+def test_settings_of_yacs_in_small_letters(tmp_path: Path) -> None:
+    with_files(tmp_path, OWN_SETTINGS)
+    assert "no-init" in found(tmp_path, OWN_SETTINGS["train.py"])
+    assert "no-init" not in found(tmp_path, OWN_SETTINGS["train.py"], args=["train.distributed", "True"])
