@@ -93,22 +93,27 @@ def _group_left_out(code: Code) -> Iterator[Finding]:
         if (node.attr if isinstance(node, ast.Attribute) else node.id) in _MAKE_GROUPS
         if code.may_be_used(node, module)
     ]
-    tests = [_test_that_fails(code, call, module) if isinstance(call, ast.Call) else None for module, call in made]
-    if not made or None in tests:
+    left_out = [
+        (module.where(call), test)
+        for module, call in made
+        if isinstance(call, ast.Call) and (test := _test_that_fails(code, call, module)) is not None
+    ]
+    if not made or len(left_out) < len(made):
         return
-    condition = f"`{ast.unparse(tests[0] or ast.Constant(False))}` does not hold"
+    where, test = left_out[0]
+    condition = f"`{ast.unparse(test)}` does not hold"
     hint = "pass what the condition asks for, or call init_process_group() without it"
-    wrapped = next(
-        (call for call in code.reached.calls if is_ddp(call[2]) and code.reached.is_sure(call[1], call[0])), None
-    )
-    if wrapped is not None and not code.looks_up_names:
+    wraps = [
+        module.where(call)
+        for module, call, name in code.reached.calls
+        if is_ddp(name) and code.reached.is_sure(call, module)
+    ]
+    if wraps and not code.looks_up_names:
         text = "DistributedDataParallel needs a process group, and init_process_group is not called"
-        yield Finding("warning", "no-init", wrapped[0].where(wrapped[1]), f"{text}: {condition}", hint)
+        yield Finding("warning", "no-init", wraps[0], f"{text}: {condition}", hint)
     elif code.is_parallel and code.facts.has_launcher and "backward" in code.names:
         text = "the processes make no process group, so each trains by itself"
-        yield Finding(
-            "warning", "no-init", made[0][0].where(made[0][1] or made[0][0].tree), f"{text}: {condition}", hint
-        )
+        yield Finding("warning", "no-init", where, f"{text}: {condition}", hint)
 
 
 def _test_that_fails(code: Code, call: ast.Call, module: Module, depth: int = 0) -> ast.expr | None:
