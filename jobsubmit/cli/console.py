@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich import progress as bars
     from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 _PIPE_WIDTH = 1000
 LATER = "\0later"  # in a document: a list that is written item by item
@@ -131,14 +132,19 @@ class Output:
             from rich.text import Text
 
             for line in text.split("\n"):
-                self.stderr.print(Text(line if is_command else wrapped(line, self.stderr.width), style=style))
+                shown = Text(line, style=style)
+                self.stderr.print(shown if is_command else wrapped(shown, self.stderr.width))
 
-    def styled(self, stream: TextIO, *parts: str | tuple[str, str]) -> None:
-        """Write a line to stdout or stderr; on a terminal, a part with a style is shown in it."""
+    def styled(self, stream: TextIO, *parts: str | tuple[str, str], is_message: bool = False) -> None:
+        """Write a line to stdout or stderr; on a terminal, a part with a style is shown in it.
+
+        A message for people is broken between words where it is longer than the terminal is wide.
+        """
         if stream.isatty():
             from rich.text import Text
 
-            (self.stdout if stream is sys.stdout else self.stderr).print(Text.assemble(*parts))
+            console, line = self.stdout if stream is sys.stdout else self.stderr, Text.assemble(*parts)
+            console.print(wrapped(line, console.width) if is_message else line)
             return
         text = "".join(part if isinstance(part, str) else part[0] for part in parts)
         if stream is sys.stdout:
@@ -337,20 +343,24 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else _named(sign) for sign in text)
 
 
-def wrapped(text: str, width: int) -> str:
+def wrapped(line: Text, width: int) -> Text:
     """Return a line broken between its words where it is longer than a terminal is wide, the rest indented."""
     from rich.cells import cell_len
+    from rich.text import Text
 
-    if cell_len(text) <= width:
-        return text
-    indent = " " * (len(text) - len(text.lstrip()) + _HANGING)
-    lines = [""]
-    for piece in _PIECE.findall(text):
-        if lines[-1].strip() and cell_len(lines[-1] + piece) > width:
-            lines.append(indent + piece.lstrip())
+    if line.cell_len <= width:
+        return line
+    indent = " " * (len(line.plain) - len(line.plain.lstrip()) + _HANGING)
+    found, used = Text(style=line.style), 0
+    for piece in _PIECE.finditer(line.plain):
+        blanks = len(piece[0]) - len(piece[0].lstrip())
+        if used and found.plain.strip() and used + cell_len(piece[0]) > width:
+            found.append("\n" + indent)
+            used, start = len(indent) + cell_len(piece[0][blanks:]), piece.start() + blanks
         else:
-            lines[-1] += piece
-    return "\n".join(lines)
+            used, start = used + cell_len(piece[0]), piece.start()
+        found.append_text(line[start : piece.end()])
+    return found
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

@@ -104,12 +104,13 @@ def show_report(stream: TextIO, record: JobRecord, status: JobStatus) -> None:
     if failure.meaning:
         show("  meaning: ", (failure.meaning, "bold"))
         show(f"  hint: {failure.hint}")
-    show("  full log: ", f"jobsubmit logs {record.id} --{failure.quoted}")
+    out.styled(stream, translate("  full log: "), f"jobsubmit logs {record.id} --{failure.quoted}")
 
 
 def _show_message(stream: TextIO, *parts: str | tuple[str, str]) -> None:
     """Show a line of parts with or without a style, in the reader's language."""
-    out.styled(stream, *(translate(part) if isinstance(part, str) else (translate(part[0]), part[1]) for part in parts))
+    said = (translate(part) if isinstance(part, str) else (translate(part[0]), part[1]) for part in parts)
+    out.styled(stream, *said, is_message=True)
 
 
 def _with_reason(state: str, reason: str) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from rich.text import Text
 
-from jobsubmit.cli.console import wrapped
+from jobsubmit.cli import console
 
 ADVICE = "  hint: let the code choose: `device = 'cuda' if available else 'cpu'`, or request GPUs"
+
+
+def wrapped(text: str, width: int) -> str:
+    return console.wrapped(Text(text), width).plain
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
@@ -37,3 +42,12 @@ def test_chinese_is_broken_between_signs_but_not_before_a_comma() -> None:
 def test_a_path_longer_than_a_line_stays_whole() -> None:
     path = "/cache/" + "a" * 100
     assert path in wrapped(f"error: {path} does not exist on the nodes", 80)
+
+
+def test_each_word_keeps_its_style() -> None:
+    line = Text.assemble("  meaning: ", ("the file is not on the nodes of this job", "bold"), " or elsewhere")
+    found = console.wrapped(line, 30)
+    assert "\n" in found.plain
+    assert {found.plain[span.start : span.end].strip() for span in found.spans if span.style == "bold"} == {
+        "the", "file", "is", "not", "on", "nodes", "of", "this", "job"
+    }  # fmt: skip
