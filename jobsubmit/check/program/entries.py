@@ -62,7 +62,7 @@ def _each_pass(values: Values, node: ast.AST, module: Module) -> Iterator[tuple[
     scope = module.scope_of(node)
     around = list(itertools.takewhile(lambda one: one is not scope, module.above(node)))
     loops = [one for one in reversed(around) if isinstance(one, ast.For)]
-    passes = None if values.bound else _passes(values, loops, module)  # passes within passes are too many
+    passes = _passes(values, loops, module)
     if not loops or passes is None:
         yield values, is_executed(node, scope, module, values.truth)
         return

@@ -34,6 +34,7 @@ from jobsubmit.check.program.variables import assigned_to, parameters
 
 _LONGEST_LIST = 20  # that a comprehension goes through
 _MOST_OPEN = 60  # expressions that wait for each other's values
+_MOST_EVALUATED = 10_000  # expressions, to find the value of one: programs of 1 MB need some hundreds
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class Values:
     of the parameters of functions that are being evaluated, and `has_group` says that these have a process group. If it
     `is_strict`, the fields of objects are not known, but those of parsed arguments: something may change them. If it
     `trusts_fields`, those that a class gives its objects at once are known all the same.
-    `opened` are the expressions whose values are being found, and `cut_off` those that were given up because too many
-    others were opened: what they lead to is not known for the moment only. `composed` is Hydra's
+    `opened` are the expressions whose values are being found, `evaluated` all that were opened to find the first of
+    these, and `cut_off` those that were given up because these are too many: what they lead to is not known for the
+    moment only. `composed` is Hydra's
     configuration, if there is one. `leftover` are the words that `parse_known_args` does not know.
     """
 
@@ -64,6 +66,7 @@ class Values:
     observed: Mapping[ast.AST, Any] = field(default_factory=dict, repr=False)
     opened: set[ast.AST] = field(default_factory=set, repr=False)
     cut_off: list[ast.AST] = field(default_factory=list, repr=False)
+    evaluated: list[ast.AST] = field(default_factory=list, repr=False)
     _known: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)
     _supposed: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -79,10 +82,11 @@ class Values:
             return self._known[node]
         if node in self.opened:
             return UNKNOWN  # its own value would be needed first
-        if node in self._supposed or len(self.opened) > _MOST_OPEN:
+        if node in self._supposed or len(self.opened) > _MOST_OPEN or len(self.evaluated) > _MOST_EVALUATED:
             self.cut_off.append(node)
             return self._supposed.get(node, UNKNOWN)
         self.opened.add(node)
+        self.evaluated.append(node)
         before = len(self.cut_off)
         try:
             value = self._of(node, module)
@@ -97,6 +101,7 @@ class Values:
         if not self.opened:
             self._supposed.clear()
             self.cut_off.clear()
+            self.evaluated.clear()
         return value
 
     def truth(self, node: ast.AST, module: Module) -> bool | None:

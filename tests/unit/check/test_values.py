@@ -1,6 +1,7 @@
 """The values of expressions: `show(…)` in a program asks for one, on two nodes with eight processes each."""
 
 import ast
+import time
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,17 @@ def test_values_that_need_each_other_take_no_time(tmp_path: Path) -> None:
     ]
     text = "def f(args):\n" + "\n".join(lines) + "\n    show(args.a0)\n"
     assert shown(tmp_path, text) == [UNKNOWN]
+
+
+@pytest.mark.parametrize(("mappings", "value"), [(2, 1), (7, UNKNOWN)])
+def test_mappings_that_loops_fill_by_one_another_are_given_up_in_time(
+    tmp_path: Path, mappings: int, value: Any
+) -> None:
+    names = [f"name{number}" for number in range(12)]
+    text = f"filled0 = {dict.fromkeys(names, 1)}\n"
+    for number in range(1, mappings + 1):
+        text += f"filled{number} = {{}}\nfor key in filled0:\n    if filled{number - 1}[key] == 7:\n        continue\n"
+        text += f"    filled{number}[key] = 1\n"
+    began = time.process_time()
+    assert shown(tmp_path, f"{text}show(filled{mappings}['name0'])\n") == [value]
+    assert time.process_time() - began < 10
