@@ -22,8 +22,10 @@ _MOST = 200  # entries; the oldest go first
 
 
 def cache_key(plan: LaunchPlan, bundle: Bundle, python: str) -> str:
-    """Return a digest of all that findings depend on: plan, code, Python, GPUs, variables of
-    the shell, and the checks themselves."""
+    """Return a digest of all that findings depend on.
+
+    That is the plan, the code, Python, GPUs, the names of the shell's variables, and the checks themselves.
+    """
     own = Path(__file__).parent
     stamps = sorted(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in own.rglob("*.py"))
     parts = [

@@ -57,11 +57,9 @@ def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool
     """Return the same for a variable, by what it is set to, and for a function, by what it returns."""
     if isinstance(test, ast.Name) and (assigned := code.values.assigned(test, module)) is not None:
         return zero_side(assigned, code, module, depth + 1)
-    if isinstance(test, ast.Name) and _is_given_a_constant(test, code, module):
-        return None
     takes_nothing = not isinstance(test, ast.Call) or not test.args
     if (takes_nothing or _last_name(test).startswith("is_")) and _MAIN.match(_last_name(test)):
-        return True
+        return None if isinstance(test, ast.Name) and _is_given_a_constant(test, code, module) else True
     if isinstance(test, ast.Attribute) and (values := _values_of(test.attr, code)):
         return _agreed(None if value is None else zero_side(value, code, home, depth + 1) for home, value in values)
     if isinstance(test, ast.Name):

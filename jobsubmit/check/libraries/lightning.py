@@ -17,7 +17,7 @@ from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
-_TRAINERS = (
+TRAINERS = (
     *("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer"),
     *("lightning.pytorch.trainer.Trainer", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"),
 )
@@ -156,7 +156,7 @@ def _nodes_composed(code: Code) -> Iterator[Finding]:
 def _trainer_in(values: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     """Return what the configuration calls Lightning's Trainer, and its settings."""
     for name, part in values.items():
-        if isinstance(part, dict) and part.get("_target_") in _TRAINERS:
+        if isinstance(part, dict) and part.get("_target_") in TRAINERS:
             return name, part
     return None
 
@@ -165,7 +165,7 @@ def _is_trainer(code: Code, name: str) -> bool:
     """Return whether a name is Lightning's Trainer, or a class of the program that inherits from LightningLite."""
     found = code.program.definition(name)
     bases = [spelled(base) for base in found[1].bases] if found and isinstance(found[1], ast.ClassDef) else []
-    return name in _TRAINERS or any(base.endswith(("LightningLite", "Fabric")) for base in bases)
+    return name in TRAINERS or any(base.endswith(("LightningLite", "Fabric")) for base in bases)
 
 
 def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:

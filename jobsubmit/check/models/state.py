@@ -239,8 +239,7 @@ def _attributes_inside(code: Code) -> Iterator[Finding]:
 
     One that is surely asked comes before others.
     """
-    found = list(_asked_of_wrapper(code))
-    yield from sorted(found, key=lambda finding: finding.level)[:1]
+    yield from sorted(_asked_of_wrapper(code), key=lambda finding: finding.level)[:1]
 
 
 def _asked_of_wrapper(code: Code) -> Iterator[Finding]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from itertools import takewhile
 
 from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.libraries.lightning import TRAINERS
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import Several
@@ -27,7 +27,6 @@ _OTHER_NODES_OF_LIGHTNING = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
     'GPUs in `backend`, or let Lightning choose: accelerator="auto"'
 )
-_OF_LIGHTNING = re.compile(r"(?:pytorch_)?lightning(?:_fabric)?\.(?:\w+\.)*(?:Trainer|Fabric)")
 _FEWER = (
     "on the local backend the nodes are this machine: start fewer processes (--nodes 1, resources.nproc_per_node), or "
     "add --backend to check the job for other nodes"
@@ -148,12 +147,12 @@ def _asked_of_library(code: Code, call: ast.Call, name: str, module: Module) -> 
     """Return what a call asks Lightning or transformers for that needs a GPU."""
     if _is_training_arguments(code, call, name, module):
         return _precision_of_gpus(code, call, name, module)
-    accelerator = code.values.of(argument(call, "accelerator"), module) if _OF_LIGHTNING.fullmatch(name) else ""
+    accelerator = code.values.of(argument(call, "accelerator"), module) if name in TRAINERS else ""
     return f'accelerator="{accelerator}"' if accelerator in ("gpu", "cuda") else ""
 
 
 def _precision_of_gpus(code: Code, call: ast.Call, name: str, module: Module) -> str:
-    """Return a precision that TrainingArguments refuses on CPUs, unless they are told to use these.
+    """Return a precision that TrainingArguments refuses on CPUs, unless `use_cpu` or its like is set.
 
     Source: `TrainingArguments.__post_init__` and `_validate_args` of transformers 5.
     """

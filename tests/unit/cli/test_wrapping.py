@@ -48,6 +48,5 @@ def test_each_word_keeps_its_style() -> None:
     line = Text.assemble("  meaning: ", ("the file is not on the nodes of this job", "bold"), " or elsewhere")
     found = console.wrapped(line, 30)
     assert "\n" in found.plain
-    assert {found.plain[span.start : span.end].strip() for span in found.spans if span.style == "bold"} == {
-        "the", "file", "is", "not", "on", "nodes", "of", "this", "job"
-    }  # fmt: skip
+    bold = {found.plain[span.start : span.end].strip() for span in found.spans if span.style == "bold"}
+    assert bold == {"the", "file", "is", "not", "on", "nodes", "of", "this", "job"}
