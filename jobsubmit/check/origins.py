@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TypeVar
 
@@ -150,7 +151,7 @@ def last_value(name: ast.Name, module: Module) -> ast.expr | None:
                     found := _set_by(statement, name.id, module)
                 ):
                     return found
-                if _sets(statement, name.id):
+                if name.id in _names_set(statement):
                     return None
         if isinstance(above, (*FUNCTIONS, ast.Lambda)):
             return None
@@ -169,13 +170,13 @@ def _set_by(statement: ast.Assign | ast.AnnAssign, name: str, module: Module) ->
     return next((assigned_to(item, module) for item in names if isinstance(item.ctx, ast.Store)), None)
 
 
-def _sets(statement: ast.AST, name: str) -> bool:
-    """Return whether a statement may set a variable anew; what is added to it counts as the same."""
-    added = {inner.target for inner in walk(statement) if isinstance(inner, ast.AugAssign)}
-    return any(
-        isinstance(inner, ast.Name) and inner.id == name and not isinstance(inner.ctx, ast.Load) and inner not in added
-        for inner in walk(statement)
-    )
+@lru_cache(maxsize=10_000)
+def _names_set(statement: ast.AST) -> frozenset[str]:
+    """Return the variables that a statement may set anew; what is added to one counts as the same."""
+    inside = list(walk(statement))
+    added = {inner.target for inner in inside if isinstance(inner, ast.AugAssign)}
+    names = (inner for inner in inside if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load))
+    return frozenset(inner.id for inner in names if inner not in added)
 
 
 def _follow(code: Code, node: ast.AST, module: Module, found: dict[ast.AST, Module], depth: int) -> None:

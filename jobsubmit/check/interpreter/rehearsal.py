@@ -183,13 +183,13 @@ def _loops_in(program: Program, body: Sequence[ast.AST], depth: int) -> list[ast
     return found
 
 
-def _functions(program: Program, call: ast.Call) -> list[Function]:
+def _functions(program: Program, call: ast.Call) -> Sequence[Function]:
     """Return the functions of a program that a call may call, by the name alone."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if name in _OF_TORCH and isinstance(call.func, ast.Attribute) and spelled(call.func.value) != "self":
-        return []
-    found = [function for module in program.modules.values() for function in module.functions.get(name, ())]
-    return found if len(found) <= _MOST_NAMED_ALIKE else []
+        return ()
+    found = program.functions.get(name, ())
+    return found if len(found) <= _MOST_NAMED_ALIKE else ()
 
 
 def item_of_pass(loop: ast.For | ast.AsyncFor, item: Any, number: int) -> Any:

@@ -42,8 +42,7 @@ def names_stored(program: Program, function: ast.AST) -> frozenset[str] | None:
 
 
 def _functions(program: Program, names: Iterable[str]) -> list[ast.AST]:
-    modules = program.modules.values()
-    return [one for name in names for module in modules for one in module.functions.get(name, ())]
+    return [one for name in names for one in program.functions.get(name, ())]
 
 
 def _stored(node: ast.AST) -> set[str]:

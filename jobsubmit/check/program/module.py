@@ -183,8 +183,18 @@ class Module:
         """Return `train.py:12`."""
         return f"{self.path}:{getattr(node, 'lineno', 1)}"
 
-    def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield what a node is in, from the inside out."""
+    def above(self, node: ast.AST) -> tuple[ast.AST, ...]:
+        """Return what a node is in, from the inside out."""
+        if node not in self._above:
+            self._above[node] = tuple(self._found_above(node))
+        return self._above[node]
+
+    @cached_property
+    def _above(self) -> dict[ast.AST, tuple[ast.AST, ...]]:
+        """Return what each node is in that was asked for: most are asked for a dozen times."""
+        return {}
+
+    def _found_above(self, node: ast.AST) -> Iterator[ast.AST]:
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
@@ -210,15 +220,15 @@ def _asks_for_start(test: ast.expr) -> bool:
     return isinstance(test, ast.Compare) and spelled(test.left) == "__name__" and isinstance(test.ops[0], ast.Eq)
 
 
-def imported_names(node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[str]:
-    """Yield the dotted names of every module that an import may mean, packages above them first."""
+@lru_cache(maxsize=100_000)
+def imported_names(node: ast.Import | ast.ImportFrom, module: Module) -> tuple[str, ...]:
+    """Return the dotted names of every module that an import may mean, packages above them first."""
     names = [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
         base = origin(node, module)
         names = [base, *(f"{base}.{name}" for name in names)] if base else []
-    for name in names:
-        parts = name.split(".")
-        yield from (".".join(parts[: end + 1]) for end in range(len(parts)))
+    parted = (name.split(".") for name in names)
+    return tuple(".".join(parts[: end + 1]) for parts in parted for end in range(len(parts)))
 
 
 def origin(node: ast.ImportFrom, module: Module) -> str:

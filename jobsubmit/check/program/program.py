@@ -98,6 +98,15 @@ class Program:
             found.setdefault(name, []).append((module, call))
         return found
 
+    @cached_property
+    def functions(self) -> Mapping[str, Sequence[Function]]:
+        """Return the functions of all modules by name, those inside others included."""
+        found: dict[str, list[Function]] = {}
+        for module in self.modules.values():
+            for name, functions in module.functions.items():
+                found.setdefault(name, []).extend(functions)
+        return found
+
     def calls_to(self, function: Function, module: Module) -> Sequence[tuple[Module, ast.Call]]:
         """Return the calls of a function: of a method that no other class has, those by its name."""
         found = self.calls_of.get(module.called_as(function), ())

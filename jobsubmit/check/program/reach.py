@@ -40,6 +40,15 @@ class Reached:
 
     def of(self, node: ast.AST, module: Module) -> Reach:
         """Return how sure it is that a node is executed."""
+        if node not in self._known:
+            self._known[node] = self._of(node, module)
+        return self._known[node]
+
+    @cached_property
+    def _known(self) -> dict[ast.AST, Reach]:
+        return {}
+
+    def _of(self, node: ast.AST, module: Module) -> Reach:
         for inner in (node, *module.above(node)):
             if inner in self.marks:
                 return self.marks[inner]
