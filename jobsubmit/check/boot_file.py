@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import platform
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, BundleFile
-from jobsubmit.check.program.program import Program
-from jobsubmit.check.program.reading import parsed
+from jobsubmit.check.code import Code
+from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.module import imported_names
+from jobsubmit.check.program.reading import find_module, parsed
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 
@@ -66,10 +70,23 @@ def _syntax(file: BundleFile, *, is_this_python: bool) -> Iterator[Finding]:
         yield Finding("error", "boot-file", file.path, f"is not valid Python: {error}")
 
 
-def broken_modules(program: Program, *, is_this_python: bool) -> Iterator[Finding]:
-    """Yield a finding for each file that the boot file imports and that is not valid Python."""
-    for path, error in program.broken.items():
-        yield _not_python(path, error, is_this_python=is_this_python)
+def broken_modules(code: Code, *, is_this_python: bool) -> Iterator[Finding]:
+    """Yield a finding for each file that this job imports, or may import, and that is not valid Python."""
+    reach = _reach_of_broken(code)
+    for path, error in code.program.broken.items():
+        if level := reach.get(path, Reach.PERHAPS):
+            finding = _not_python(path, error, is_this_python=is_this_python)
+            yield finding if level is Reach.SURELY else replace(finding, level="warning")
+
+
+def _reach_of_broken(code: Code) -> dict[str, Reach]:
+    """Return how surely each file that is not valid Python is imported, of those that a statement imports."""
+    program, found = code.program, dict[str, Reach]()
+    for module, node in program.of(ast.Import, ast.ImportFrom) if program.broken else ():
+        for name in imported_names(node, module):
+            if (path := find_module(name, program.roots, program.paths)) in program.broken and path is not None:
+                found[path] = max(code.reached.of(node, module), found.get(path, Reach.NEVER))
+    return found
 
 
 def _not_python(path: str, error: SyntaxError, *, is_this_python: bool) -> Finding:

@@ -374,7 +374,7 @@ class Code:
 
 def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     """Analyze a program, and once more with what it then is seen to call by computed names."""
-    composed = compose(program, facts.argv)
+    composed = compose(program, facts.argv, Values(program, facts).of)
     observed = observe(program, facts, _local_rank_of_launch(facts), composed)
     if seen := _names_observed(program, observed):
         program = replace(program, looked_up=seen)

@@ -187,11 +187,12 @@ def check_code(
         facts = replace(_facts(plan, words, started, last), libraries=libraries)
         return look_at(program, facts, words)
 
-    yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
     if not_followed := _safely("code", partial(_nothing, code), plan.boot_file):
         yield from not_followed
         return
+    is_this_python = plan.backend.is_this_machine
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
+        ("boot-file", lambda: broken_modules(code(), is_this_python=is_this_python)),
         ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
         ("packages", lambda: check_packages(code(), bundle, job, find_missing)),
         ("versions", lambda: check_versions(code())),
@@ -211,9 +212,12 @@ def check_code(
     ]
     checks += [(check.__name__.removeprefix("check_"), partial(_judge, check, code)) for check in _OF_CODE]
     found = [finding for name, found_by in checks for finding in _safely(name, found_by, plan.boot_file)]
-    yield from found
+    compared: list[Finding] = []
     if not any(finding.level == "error" or finding.check in _OF_STARTS for finding in found):
-        yield from _compared(code, {finding.check for finding in found}, plan.boot_file)
+        compared = list(_compared(code, {finding.check for finding in found}, plan.boot_file))
+    sure = {finding.check for finding in compared if finding.level == "error"}
+    yield from (finding for finding in found if finding.check not in sure)
+    yield from compared
 
 
 def _installed(find: FindPackage | None, installed: Installed, top: str) -> Path | None:
@@ -222,10 +226,10 @@ def _installed(find: FindPackage | None, installed: Installed, top: str) -> Path
 
 
 def _compared(code: Callable[[], Code], known: Container[str], boot_file: str) -> Iterator[Finding]:
-    """Yield what a comparison of processes finds, of kinds that were not found yet."""
+    """Yield what a comparison of processes finds: errors, and warnings of kinds that were not found yet."""
     for check in OF_PROCESSES:
         found = _safely(check.__name__.removeprefix("check_"), partial(_judge, check, code), boot_file)
-        yield from (finding for finding in found if finding.check not in known)
+        yield from (finding for finding in found if finding.level == "error" or finding.check not in known)
         if any(finding.check in _OF_STARTS for finding in found):
             return
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from jobsubmit.check.checkpoints.paths import saving_calls
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import last_value, origins, seen_through, set_to
+from jobsubmit.check.origins import last_value, origins, seen_through, set_to, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_of_self, returned_values, spelled
 from jobsubmit.check.program.objects import SAME_MODEL, fields_of, is_torch_module, made
@@ -29,6 +29,8 @@ _NUMBERS_OF_NUMPY = frozenset(
     ]
 )
 _BEGINNING = re.compile(r"None|-?(?:[\d.e+-]+|float\(['\"]-?inf['\"]\)|(?:np|numpy|math|torch)\.inf)")
+_BEGINS_WITH = re.compile(r"pre_?trained|backbone")
+_OWN = re.compile(r"resume|restart|last|latest")
 _PATHS = ("Path", "PosixPath", "PurePath")
 _MAKE_CONFIGURATIONS = tuple(f"omegaconf.OmegaConf.{name}" for name in ("load", "create", "merge", "structured"))
 _ALLOWS = frozenset(["add_safe_globals", "safe_globals", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
@@ -47,6 +49,7 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
         for module, call in code.calls("torch.load")
         if argument(call, "weights_only") is None and not hides_arguments(call)
         if not _is_of_data(call, module) and not _is_of_model(code, call, module)
+        if not _is_of_backbone(code, call, module)
         if not code.is_of_no_object(call, module)
     ]
     loads.sort(key=lambda load: "pretrained" in ast.unparse(load[1]))  # another file, most likely
@@ -257,6 +260,13 @@ def _is_of_model(code: Code, load: ast.Call, module: Module) -> bool:
     """Return whether a model loads its own weights when it is made."""
     owner = class_around(load, module)
     return owner is not None and is_torch_module(code.program, owner, module)
+
+
+def _is_of_backbone(code: Code, load: ast.Call, module: Module) -> bool:
+    """Return whether what is loaded is given as the weights that a part of the model begins with."""
+    words = words_of(code, load.args[0], module) if load.args else ""
+    words += getattr(module.function_of(load), "name", "")
+    return _BEGINS_WITH.search(words) is not None and _OWN.search(words) is None
 
 
 def _is_of_data(load: ast.Call, module: Module) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from itertools import pairwise
 
-from jobsubmit.check.code import INIT, MESHES, Code, is_ddp
+from jobsubmit.check.code import ACCELERATOR, INIT, MESHES, Code, is_ddp
 from jobsubmit.check.order import Place, by_scope, leading_to, position
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import Module
@@ -18,7 +18,7 @@ _NEEDS = tuple(
     for name in ("get_rank", "get_world_size", "barrier", "all_reduce", "broadcast", "all_gather", "new_group")
 )
 _ASKS = ("is_initialized", "is_torchelastic_launched")
-_BY_DEEPSPEED = "deepspeed.init_distributed"
+_MAKERS = {"deepspeed": ("deepspeed.init_distributed",), "accelerate": (ACCELERATOR, "accelerate.PartialState")}
 _DESTROYS = "destroy_process_group"
 
 
@@ -26,7 +26,11 @@ def check_group(code: Code) -> Iterator[Finding]:
     """Yield an error where a process group is used before it is made, or made again; a hint if none destroys it."""
     yield from _destroy(code)
     inits = {call for _, call in code.calls(INIT)} or {call for _, call in code.calls(*MESHES)}
-    makers = {call for _, call in code.calls(_BY_DEEPSPEED)} if code.has_only_framework("deepspeed") else set()
+    makers = {
+        call
+        for framework, names in _MAKERS.items()
+        for _, call in (code.calls(*names) if code.has_only_framework(framework) else ())
+    }
     is_made_otherwise = code.has_framework and not makers and not any(code.calls(INIT, least=Reach.SURELY))
     inits |= makers
     if not inits or is_made_otherwise:

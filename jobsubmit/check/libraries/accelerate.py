@@ -80,11 +80,16 @@ def _not_prepared(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loader of the training that is not given to Accelerator.prepare."""
     if not any(code.calls(ACCELERATOR)):
         return
-    prepares = [call for _, call, _ in code.reached.calls if _is_prepare(call)]
+    reached = [(module, call) for module, call, _ in code.reached.calls if _is_prepare(call)]
+    sure = [call for module, call in reached if code.reached.is_sure(call, module)]
+    prepares = sure or [call for _, call in reached]
     given = {ast.unparse(arg) for call in prepares for arg in call.args}
     if not prepares or any(hides_arguments(call) for call in prepares):
         return
-    for module, loop, loader in _loops(code, given):
+    loops = sorted(_loops(code, given), key=lambda one: -code.reached.of(one[1], one[0]))
+    for module, loop, loader in loops:
+        if sure and not code.reached.of(loop, module):
+            return  # those that are prepared are of another trainer
         name = spelled(loader)
         if not _NOT_TRAINING.search(name) and _accelerates(loop) and _is_unprepared_loader(code, loader, module):
             yield Finding(
@@ -144,7 +149,8 @@ def _looped(iterated: ast.expr, module: Module) -> ast.Name | ast.Attribute | No
     stores = module.stores.get((module.scope_of(iterated), iterated.id), ())
     if any(isinstance(assigned_to(one, module), (ast.ListComp, ast.GeneratorExp)) for one in stores):
         return None
-    made = last_value(iterated, module)
+    opened = [parent.context_expr for one in stores if isinstance(parent := module.parents.get(one), ast.withitem)]
+    made = opened[0] if len(opened) == 1 else last_value(iterated, module)
     return _looped(made, module) if isinstance(made, ast.Call) and _is_shown(made) else iterated
 
 

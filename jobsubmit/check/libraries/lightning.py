@@ -19,7 +19,14 @@ from jobsubmit.common.finding import Finding
 
 TRAINERS = (
     *("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer"),
-    *("lightning.pytorch.trainer.Trainer", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"),
+    *("lightning.pytorch.trainer.Trainer", "lightning.pytorch.trainer.trainer.Trainer"),
+    *(
+        "pytorch_lightning.trainer.Trainer",
+        "pytorch_lightning.trainer.trainer.Trainer",
+        "lightning.Fabric",
+        "lightning.fabric.Fabric",
+        "lightning_fabric.Fabric",
+    ),
 )
 _DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
@@ -43,6 +50,8 @@ def check_lightning(code: Code, read: Callable[[str], str], *, is_by_fabric: boo
 
 def _nodes_of_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield a warning for another number of nodes than the job has: Lightning compares it with the launcher's."""
+    if code.values.composed is not None and code.values.composed.refused:
+        return  # an override may be what was to set it
     for module, call, name in code.reached.calls:
         if not _is_trainer(code, name):
             continue

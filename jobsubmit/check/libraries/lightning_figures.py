@@ -11,7 +11,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.origins import beginning_of, last_value, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.configuration import parse_text, read_text
-from jobsubmit.check.program.module import Function, Module, spelled
+from jobsubmit.check.program.module import Function, Module, is_of_self, spelled
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
@@ -20,6 +20,7 @@ _VALIDATES = re.compile(r"(?:on_)?(?:validation|val)_")
 _COMBINED = re.compile(
     r"compute\(|torchmetrics|self\.\w*metric|metric\w*\(|all_gather|reduce|sync|Accuracy|auroc|f1", re.IGNORECASE
 )
+_COUNTS = ("global_step", "current_epoch")  # alike in all processes
 _DEEPEST = 8  # settings inside each other
 _ENDS = ("/", "_", ".", "-")  # of what several figures have in common
 
@@ -155,5 +156,7 @@ def _watched_in(settings: object, depth: int = 0) -> Iterator[str]:
 
 
 def _is_combined(code: Code, node: ast.expr, module: Module) -> bool:
-    """Return whether a figure seems to be of all processes: a metric, or one that was gathered."""
+    """Return whether a figure seems to be of all processes: a metric, one that was gathered, or the step itself."""
+    if any(is_of_self(part) and part.attr in _COUNTS for part in walk(node)):
+        return True
     return _COMBINED.search(words_of(code, node, module)) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jobsubmit.check.code import LOADERS, Code, is_count
 from jobsubmit.check.origins import is_seed_of_rank, origins
@@ -80,19 +80,15 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
 
 def _shuffled_sampler(code: Code) -> Iterator[Finding]:
     """Yield an error for a loader that is given a sampler and is to shuffle as well, which DataLoader refuses."""
-    for module, call, name in code.reached.calls:
-        sampler = _sampler_of(code, call, module)
-        if (
-            not is_loader(code, name)
-            or sampler is None
-            or code.values.of(argument(call, "shuffle", 2), module) is not True
-        ):
+    for module, call, name in _calls_made(code):
+        is_known = is_loader(code, name)
+        sampler = _sampler_of(code, call, module) if is_known or _makes_given_loader(call, module) else None
+        if sampler is None or not _shuffles(code, call, module):
             continue
-        made = [home for home in origins(code, sampler, module) if _is_sampler(code, *home)]
+        parts = [(home, one) for home, part in origins(code, sampler, module) for one in _choices(part)]
+        made = [(home, one) for home, one in parts if _is_sampler(code, home, one)]
         if made:
-            is_sure = code.reached.is_sure(call, module) and all(
-                code.reached.is_sure(node, home) for home, node in made
-            )
+            is_sure = is_known and all(code.reached.is_sure(node, home) for home, node in (*made, (module, call)))
             yield Finding(
                 "error" if is_sure else "warning",
                 "sampler-and-shuffle",
@@ -103,14 +99,43 @@ def _shuffled_sampler(code: Code) -> Iterator[Finding]:
             return
 
 
+def _calls_made(code: Code) -> Iterator[tuple[Module, ast.Call, str]]:
+    """Yield the calls that are reached, with those that a framework may make: of `train_dataloader()`."""
+    for module, call, name in code.program.calls if code.has_framework else code.reached.calls:
+        if code.reached.of(call, module) or code.may_be_used(call, module):
+            yield module, call, name
+
+
+def _choices(node: ast.AST) -> Sequence[ast.AST]:
+    """Return the expressions that a choice is between, or the one that is none."""
+    return [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
+
+
+def _makes_given_loader(call: ast.Call, module: Module) -> bool:
+    """Return whether a call makes a loader of a class that its function is given: it has the arguments of one."""
+    function = module.function_of(call)
+    is_given = function is not None and spelled(call.func) in parameters(function)
+    return is_given and {"dataset", "sampler", "shuffle"} <= {keyword.arg for keyword in call.keywords}
+
+
+def _shuffles(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a loader is to shuffle, in each call of the function around it or in one."""
+    shuffle, function = argument(call, "shuffle", 2), module.function_of(call)
+    value = code.values.of(shuffle, module) if shuffle is not None else False
+    if value is not UNKNOWN or function is None or not isinstance(shuffle, ast.Name):
+        return value is True
+    is_changed = (function, shuffle.id) in module.own_stores
+    calls = code.program.calls_to(function, module) if not is_changed else ()
+    given = ((home, given_for(one, function, shuffle.id)) for home, one in calls)
+    return any(one is not None and code.values.of(one, home) is True for home, one in given)
+
+
 def _seeded_by_rank(code: Code) -> Iterator[Finding]:
     """Yield a warning for what divides data by rank and shuffles it before, in another order on each rank.
 
     That is a DistributedSampler, or a function of the program.
     """
-    for module, call, _ in code.program.calls if code.has_framework else code.reached.calls:
-        if not code.reached.of(call, module) and not code.may_be_used(call, module):
-            continue
+    for module, call, _ in _calls_made(code):
         seed = argument(call, "seed", 4) if _is_sampler(code, module, call) else _seed_of_divider(code, call, module)
         if seed is not None and is_seed_of_rank(code, seed, module) and not _is_same_for_all(code, call):
             yield Finding(

@@ -19,6 +19,7 @@ _SIZES = r"world|\bsize\b|num_(?:proc|gpu|rank|worker|replica)|n_?gpus|nprocs"
 _IS_SIZE = re.compile(_SIZES)
 _CHOICE = re.compile(r"ddp|dist|parallel|manual|averag|sync|accum|mode|backend|strategy|reduce|wrap|local|step|iter")
 _NO_GRADIENT = re.compile(r"grad\w*_?accum\w*|accum\w*_?grad\w*|(?:max_)?grad_?(?:norm|clip)\w*|clip_grad\w*")
+_GRADIENT = re.compile(r"(?:^|_)grad(?:s|ients?)?(?:$|_(?!scale|clip|norm|acc|steps?$|check|fn|func|enabled|max))")
 _SEEDS = ("manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed_all", "fix_seed", "setup_seed")
 _WORLD = re.compile(r"get_world_size\(\)|WORLD_SIZE|\bworld_size\b")
 _KEEPS_NUMBER = ("int", "float", "max", "get", "getenv", "tensor", "as_tensor")
@@ -262,7 +263,7 @@ def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
     if not isinstance(node, ast.Name) or depth > _DEEPEST:
         return False
     scope = module.function_of(node) or module.tree
-    if re.search(r"(?:^|_)grad(?:s|ients?)?(?:_|$)", node.id):
+    if _GRADIENT.search(node.id):
         return True
     for statement in walk(scope):
         if isinstance(statement, ast.Assign) and any(

@@ -37,7 +37,7 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     if code.world_size == 1 or code.has_framework:
         return
     found = list(_wrapped(code))
-    for check in (_on_cpu, _moved_too_late, _bypassed, _two_wrappers, _norms_too_late):
+    for check in (_not_on_gpu, _bypassed, _two_wrappers, _norms_too_late):
         yield from next(([finding] for one in found for finding in check(code, one)), [])
     thawed = (finding for one in found for finding in thawed_later(code, one))
     others = (
@@ -69,6 +69,10 @@ def _wrapped(code: Code) -> Iterator[Wrapped]:
             yield Wrapped(call, module, module.scope_of(call), model, wrapper)
 
 
+def _not_on_gpu(code: Code, one: Wrapped) -> Iterator[Finding]:
+    yield from itertools.islice(itertools.chain(_on_cpu(code, one), _moved_too_late(code, one)), 1)
+
+
 def _on_cpu(code: Code, one: Wrapped) -> Iterator[Finding]:
     """Yield an error where a model is wrapped for a GPU before it is moved there."""
     if not _is_for_gpu(code, one.call):
@@ -96,7 +100,9 @@ def _moved_too_late(code: Code, one: Wrapped) -> Iterator[Finding]:
         return
     for node in walk(one.scope):
         is_moved = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TO_DEVICE
-        if is_moved and node.lineno > one.call.lineno and is_load(node.func.value, one.wrapper):  # type: ignore[attr-defined]
+        if not is_moved or not code.reached.of(node, one.module):
+            continue
+        if node.lineno > one.call.lineno and is_load(node.func.value, one.wrapper):  # type: ignore[attr-defined]
             yield Finding(
                 "warning",
                 "model-on-cpu",

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from jobsubmit.check.program.configuration import merge, parse_text, read_text
@@ -62,8 +63,13 @@ def _main_function(program: Program) -> tuple[Module, Function, ast.Call] | None
     return None
 
 
-def compose(program: Program, words: Sequence[str]) -> Composed | None:
-    """Return the configuration of a program for the words of its command line; None if it has none of Hydra's."""
+def compose(
+    program: Program, words: Sequence[str], value_of: Callable[[ast.expr, Module], Any] = lambda node, module: UNKNOWN
+) -> Composed | None:
+    """Return the configuration of a program for the words of its command line; None if it has none of Hydra's.
+
+    `value_of` gives the values of expressions, such as the folder `str(Path(__file__).parent / "configs")`.
+    """
     found = _main_function(program)
     if found is None:
         return None
@@ -72,6 +78,9 @@ def compose(program: Program, words: Sequence[str]) -> Composed | None:
     for name, value in zip(("config_path", "config_name"), decorator.args, strict=False):
         given.setdefault(name, value)
     path = _chosen(_CONFIG_PATH, words) or _text(given.get("config_path"))
+    computed = given.get("config_path") if path is None else None
+    if computed is not None and isinstance(value := value_of(computed, module), (str, PurePosixPath)):
+        path = posixpath.relpath(str(value), posixpath.dirname(module.path))
     file = _chosen(_CONFIG_NAME, words) or _text(given.get("config_name"))
     is_old = path is not None and not file and path.endswith((".yaml", ".yml"))
     if path is not None and is_old:

@@ -183,6 +183,8 @@ def _method(values: Values, method: ast.Attribute, node: ast.Call, module: Modul
         return UNKNOWN
     if name in PATH_METHODS and not node.args and isinstance(owner, (str, PurePosixPath)):
         return PATH_METHODS[name](owner)
+    if name == "joinpath" and isinstance(owner, PurePosixPath):
+        return owner.joinpath(*(values.required(item, module) for item in node.args))
     if name in ("open", "read_text", "read") and isinstance(owner, (PurePosixPath, OpenFile)):
         return owner if isinstance(owner, OpenFile) else OpenFile(str(owner))
     if isinstance(owner, dict) and name == "keys":

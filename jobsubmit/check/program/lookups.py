@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
 
 
+_OF_HYDRA = tuple(f"hydra.utils.{name}" for name in ("get_class", "get_method", "get_object"))
+
+
 def names_looked_up(values: Values) -> Mapping[ast.AST, str]:
     """Return the expressions that are called and looked up by name, with the whole names of what they mean."""
     found: dict[ast.AST, str] = {}
@@ -44,9 +47,12 @@ def name_looked_up(values: Values, called: ast.expr, module: Module) -> str:
 def _imports_by_text(values: Values, call: ast.Call, module: Module) -> bool:
     """Return whether a call is one of a function that returns what a text names: `get_obj_from_str("nets.unet.UNet")`.
 
-    It imports the module by all but the last part of its first parameter.
+    It is Hydra's, or one that imports the module by all but the last part of its first parameter.
     """
-    found = values.program.definition(values.program.name_of(call.func, module))
+    name = values.program.name_of(call.func, module)
+    if name in _OF_HYDRA:
+        return True
+    found = values.program.definition(name)
     if found is None or not isinstance(found[1], ast.FunctionDef) or not found[1].args.args:
         return False
     texts = [ast.unparse(one) for one in returned_values(found[1])]

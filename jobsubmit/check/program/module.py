@@ -129,9 +129,9 @@ class Module:
     def assigned_calls(self) -> Mapping[str, Sequence[ast.Call]]:
         """Return the calls whose results are assigned to each variable."""
         found: dict[str, list[ast.Call]] = {}
-        for node in self.of(ast.Assign):
+        for node in self.of(ast.Assign, ast.AnnAssign):
             if isinstance(node.value, ast.Call):
-                for target in node.targets:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     if isinstance(target, ast.Name):
                         found.setdefault(target.id, []).append(node.value)
         return found

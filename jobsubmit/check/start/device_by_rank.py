@@ -74,7 +74,8 @@ def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:
         for chosen in numbers_of_devices(call, name):
             if isinstance(chosen, ast.BinOp):
                 continue
-            if _is_sum_with_rank(code, chosen, module) or _joins_as(code, chosen, module):
+            is_of_group = _asks_group(code, chosen, module)
+            if is_of_group or _is_sum_with_rank(code, chosen, module) or _joins_as(code, chosen, module):
                 yield Finding(
                     "warning",
                     "rank-as-device",
@@ -83,6 +84,14 @@ def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:
                     "use the number of the process on its node, which mp.spawn passes first",
                 )
                 return
+
+
+def _asks_group(code: Code, number: ast.expr, module: Module, depth: int = 0) -> bool:
+    """Return whether a number is the rank in the group of all processes: `dist.get_rank()`."""
+    if isinstance(number, ast.Call) and code.program.name_of(number.func, module) in _GET_RANK:
+        return not number.args and not number.keywords
+    sources = _sources_of_rank(code, number, module) if depth < DEEPEST else []
+    return bool(sources) and all(_asks_group(code, source, home, depth + 1) for home, source in sources)
 
 
 def _joins_as(code: Code, number: ast.AST, module: Module) -> bool:
@@ -137,8 +146,8 @@ def _is_global_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -
         name = code.program.name_of(node.func, module)
         if name in ("os.environ.get", "os.getenv") and node.args:
             return bool(code.values.of(node.args[0], module) == contract.RANK)
-        if name in _GET_RANK:
-            return not node.args and not node.keywords
+        if _asks_group(code, node, module, DEEPEST):
+            return True
     sources = _sources_of_rank(code, node, module) if depth < DEEPEST else []
     if not sources and isinstance(node, ast.Attribute):
         is_of_accelerate = node.attr == "process_index" and code.program.imports("accelerate")

@@ -1,0 +1,214 @@
+"""Mistakes behind Hydra, Lightning and Accelerate, and what looks like one there and is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import GPUS, IMPORTED, STARTED, each_mistake, findings, found, with_files
+
+SPAWNED = f"""{IMPORTED}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+    def forward(self, batch):
+        device = torch.device("cuda", NUMBER)
+        return self.layer(batch.to(device))
+def work(gpu, count):
+    rank = int(os.environ["NODE_RANK"]) * count + gpu
+    dist.init_process_group("nccl", rank=rank, world_size=2 * count)
+    torch.cuda.set_device(gpu)
+    model = DDP(Net().cuda(gpu), device_ids=[gpu])
+    model(torch.ones(1, 4)).sum().backward()
+mp.spawn(work, nprocs=torch.cuda.device_count(), args=(torch.cuda.device_count(),))
+"""
+ACCELERATED = f"""{IMPORTED}
+from accelerate import Accelerator
+def say(text):
+    if dist.get_rank() == 0:
+        print(text)
+def main():
+    BEFORE
+    accelerator = Accelerator()
+    AFTER
+    model = accelerator.prepare(nn.Linear(4, 1))
+    model(torch.ones(1, 4)).sum().backward()
+main()
+"""
+LIT = """
+import torch, pytorch_lightning as pl
+from pytorch_lightning.callbacks import ModelCheckpoint
+class Net(pl.LightningModule):
+    def training_step(self, batch, number):
+        return self.step(batch)
+    def validation_step(self, batch, number):
+        return self.step(batch)
+    def step(self, batch):
+        loss = self.layer(batch).sum()
+        self.log("watched", FIGURE)
+        return loss
+trainer = pl.Trainer(num_nodes=2, devices=2, callbacks=[ModelCheckpoint(monitor="watched")])
+trainer.fit(Net())
+"""
+ON_CPU = f"""{STARTED}
+model = nn.Linear(4, 1)PLACED
+if "LOCAL_RANK" in os.environ:
+    model = DDP(model, device_ids=[int(os.environ["LOCAL_RANK"])])
+else:
+    model = model.cuda()
+model(torch.ones(1, 4)).sum().backward()
+"""
+SAMPLED = f"""{STARTED}
+import lightning as L
+class Data(L.LightningDataModule):
+    def __init__(self, data, shuffle):
+        self.data, self.shuffle = data, shuffle
+    def loader(self, make, shuffle):
+        sampler = DistributedSampler(self.data, shuffle=shuffle) if dist.get_world_size() > 1 else None
+        return make(dataset=self.data, sampler=sampler, batch_size=2, shuffle=GIVEN)
+    def train_dataloader(self):
+        return self.loader(DataLoader, True)
+L.Trainer(num_nodes=2, devices=2).fit(None, datamodule=Data(TensorDataset(torch.ones(8)), True))
+"""
+
+
+@each_mistake(
+    [
+        (
+            "rank-as-device",
+            SPAWNED.replace("NUMBER", "dist.get_rank()"),
+            SPAWNED.replace("NUMBER", "dist.get_rank() % 2"),
+            GPUS,
+        ),
+        (
+            "no-init",
+            ACCELERATED.replace("BEFORE", 'say("hello")').replace("AFTER", ""),
+            ACCELERATED.replace("BEFORE", "").replace("AFTER", 'say("hello")'),
+            GPUS,
+        ),
+        ("part-as-whole", LIT.replace("FIGURE", "loss"), LIT.replace("FIGURE", "float(self.global_step)"), GPUS),
+        (
+            "lightning-nodes",
+            "from pytorch_lightning.trainer import Trainer\nTrainer(num_nodes=4).fit(None)\n",
+            "from pytorch_lightning.trainer import Trainer\nTrainer(num_nodes=2).fit(None)\n",
+            GPUS,
+        ),
+        (
+            "sampler-and-shuffle",
+            SAMPLED.replace("GIVEN", "shuffle"),
+            SAMPLED.replace("GIVEN", "shuffle and sampler is None"),
+            GPUS,
+        ),
+    ]
+)
+def test_mistakes_of_frameworks(tmp_path: Path, check: str, wrong: str, right: str, fields: dict[str, Any]) -> None:
+    if wrong.startswith(SPAWNED[:40]) and "mp.spawn(" in wrong:
+        fields = {**fields, "mode": "spawn"}
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_a_model_on_the_cpu_is_found_once(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ON_CPU.replace("PLACED", ""))
+    assert [one.check for one in findings(tmp_path, **GPUS)].count("model-on-cpu") == 1
+    assert "model-on-cpu" not in found(tmp_path, ON_CPU.replace("PLACED", ".cuda()"), **GPUS)
+
+
+def test_a_loss_is_no_gradient_because_a_grad_scaler_takes_part(tmp_path: Path) -> None:
+    text = f"""{STARTED}
+def epoch(model, grad_scaler):
+    loss = model(torch.ones(1, 4).cuda()).sum()
+    grad_scaler.scale(loss).backward()
+    return loss
+model = DDP(nn.Linear(4, 1).cuda())
+NAME = torch.cuda.amp.GradScaler()
+loss = epoch(model, NAME)
+dist.all_reduce(loss)
+print(loss / dist.get_world_size())
+"""
+    assert "double-averaging" not in found(tmp_path, text.replace("NAME", "grad_scaler"), **GPUS)
+
+
+@pytest.mark.parametrize(
+    ("imported", "expected"),
+    [
+        ("import broken", ["error"]),
+        ("if os.environ.get('UNSET_IN_TESTS'):\n    import broken", ["warning"]),
+        ("choice = 'a'\nif choice == 'b':\n    import broken", []),
+    ],
+)
+def test_a_module_that_is_not_valid_and_perhaps_not_imported(
+    tmp_path: Path, imported: str, expected: list[str]
+) -> None:
+    with_files(tmp_path, {"train.py": f"import os\n{imported}\n", "broken.py": "def (:\n"})
+    assert [one.level for one in findings(tmp_path) if one.check == "boot-file"] == expected
+
+
+def test_weights_that_a_backbone_begins_with_are_no_checkpoint_of_this_training(tmp_path: Path) -> None:
+    text = f"""{STARTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--KIND", default="")
+args = parser.parse_args()
+def load(path):
+    return torch.load(path, map_location="cpu")
+model = DDP(nn.Linear(4, 1).cuda())
+if args.KIND:
+    model.load_state_dict(load(args.KIND))
+if rank == 0:
+    torch.save({{"model": model.state_dict(), "args": args}}, "/shared/model.pth")
+"""
+    given = {"KIND": "/cache/weights.pth"}
+    for name, is_own in (("pretrained_backbone", False), ("resume", True)):
+        fields = {**GPUS, "hyperparameters": {name: given["KIND"]}}
+        assert ("pickled-object" in found(tmp_path, text.replace("KIND", name), **fields)) is is_own
+
+
+WORKSPACE = """
+import torch, tqdm
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+class NAME:
+    def __init__(self, cfg):
+        self.model = torch.nn.Linear(4, 1)
+    def run(self):
+        accelerator = Accelerator()
+        train_loader = DataLoader(torch.ones(8, 4), batch_size=2)
+        GIVEN = accelerator.prepare(GIVEN)
+        for epoch in range(2):
+            with tqdm.tqdm(train_loader, desc="epoch") as steps:
+                for batch in steps:
+                    accelerator.backward(self.model(batch).sum())
+"""
+CHOSEN = """
+import pathlib, hydra
+from hydra.utils import get_class
+@hydra.main(version_base=None, config_path=str(pathlib.Path(__file__).parent.joinpath("app", "config")))
+def main(cfg):
+    cls = get_class(cfg._target_)
+    workspace: object = cls(cfg)
+    workspace.run()
+main()
+"""
+
+
+def test_the_class_that_hydra_gets_by_its_name_is_the_one_that_trains(tmp_path: Path) -> None:
+    both, model = "train_loader, self.model", "self.model"
+    with_files(
+        tmp_path,
+        {
+            "train.py": CHOSEN,
+            "app/config/right.yaml": "_target_: app.right.Right\n",
+            "app/config/wrong.yaml": "_target_: app.wrong.Wrong\n",
+            "app/right.py": WORKSPACE.replace("NAME", "Right").replace("GIVEN", both),
+            "app/wrong.py": WORKSPACE.replace("NAME", "Wrong").replace("GIVEN", model),
+        },
+    )
+
+    def checked(name: str) -> list[str]:
+        job = findings(tmp_path, args=[f"--config-name={name}"], **GPUS)
+        return [f"{one.where} {one.text.partition(' ')[0]}" for one in job if one.check in ("no-sampler", "arguments")]
+
+    assert checked("wrong") == ["app/wrong.py:10 train_loader"]
+    assert checked("right") == []
