@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
@@ -211,18 +211,25 @@ def check_code(
         ("recovery", lambda: check_recovery(code(), job)),
     ]
     checks += [(check.__name__.removeprefix("check_"), partial(_judge, check, code)) for check in _OF_CODE]
-    found = [finding for name, found_by in checks for finding in _safely(name, found_by, plan.boot_file)]
-    compared: list[Finding] = []
-    if not any(finding.level == "error" or finding.check in _OF_STARTS for finding in found):
-        compared = list(_compared(code, {finding.check for finding in found}, plan.boot_file))
-    sure = {finding.check for finding in compared if finding.level == "error"}
-    yield from (finding for finding in found if finding.check not in sure)
-    yield from compared
+    yield from _of_checks(checks, code, plan.boot_file)
 
 
 def _installed(find: FindPackage | None, installed: Installed, top: str) -> Path | None:
     """Return the folder of a package on the nodes; None if it is not known, or if the job installs it."""
     return None if find is None or installed.has(top) else find(top)
+
+
+def _of_checks(
+    checks: Sequence[tuple[str, Callable[[], Iterable[Finding]]]], code: Callable[[], Code], boot_file: str
+) -> Iterator[Finding]:
+    """Yield what the checks find, and then a comparison of processes: its errors take the place of warnings."""
+    found = [finding for name, found_by in checks for finding in _safely(name, found_by, boot_file)]
+    compared: list[Finding] = []
+    if not any(finding.level == "error" or finding.check in _OF_STARTS for finding in found):
+        compared = list(_compared(code, {finding.check for finding in found}, boot_file))
+    sure = {finding.check for finding in compared if finding.level == "error"}
+    yield from (finding for finding in found if finding.check not in sure)
+    yield from compared
 
 
 def _compared(code: Callable[[], Code], known: Container[str], boot_file: str) -> Iterator[Finding]:
