@@ -102,7 +102,7 @@ def _of_line(line: CommandLine, words: Sequence[Word], mode: Start) -> Iterator[
     yield from _missing(line, words, mode)
     if not line.is_strict:
         return
-    for text in line.leftover([word.text for word in words]):
+    for text in dict.fromkeys(line.leftover([word.text for word in words])):
         for word in plain:
             if word.text == text:
                 said = f"{line.parsed_at} does not accept the positional argument {text!r}"

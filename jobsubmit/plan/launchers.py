@@ -211,6 +211,10 @@ def _inside(outer: str, words: list[str], nodes: int, each: int, options: Mappin
     return Launch(outer, inner.program, nodes=nodes, nproc=each, python=(), of_scheduler=left)
 
 
+# An option of one letter with its value: -N2, -w$NODES.
+_GLUED = re.compile(r"[A-Za-z](?:\d+|\$.*)")
+
+
 def _options(
     words: Sequence[str],
     switches: Sequence[str],
@@ -226,8 +230,8 @@ def _options(
         bare, separator, value = word.lstrip("-").partition("=")
         name = names.get(bare, bare).replace("-", "_")
         taken = [word]
-        if not word.startswith("--") and len(bare) > 1 and bare[0] in names and bare[1:].isdecimal():
-            found[names[bare[0]]] = bare[1:]  # -N2
+        if not word.startswith("--") and _GLUED.fullmatch(bare):
+            found[names.get(bare[0], bare[0])] = bare[1:]
         elif name in switches:
             found[name] = True
         elif separator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from jobsubmit.config import Settings
 from jobsubmit.errors import BundleError, JobSubmitError
 from jobsubmit.jobs.prepare import examine
 from jobsubmit.scaffold.draft import JobDraft
+from jobsubmit.scaffold.from_batch_script import read_batch_script
 from jobsubmit.scaffold.from_code import drafts_from_code, takes_ranks_of_torch
 from jobsubmit.scaffold.from_command import draft_spawn, drafts_from_command
 from jobsubmit.spec.loader import load_mapping
@@ -29,13 +31,26 @@ _REQUIREMENTS = "requirements.txt"
 def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
     """Return the job that a command line means, by how the code in a directory can be started.
 
-    Raises UsageError if the command line is invalid.
+    Of a script for sbatch it is the command that this starts. Raises UsageError if the command line is invalid.
     """
-    drafts = list(drafts_from_command(command))
+    batch = read_batch_script(command, directory)
+    drafts = list(drafts_from_command(batch.command if batch else command))
     program = _program(directory, drafts[0].started_file)
     if program is not None:
         drafts = _by_code(drafts, program)
-    return _fitting_best(drafts, _OF_THE_WAY, directory, settings)
+    if program is not None and batch is not None:
+        drafts = [_with_variables(draft, batch.variables, program) for draft in drafts]
+    best = _fitting_best(drafts, _OF_THE_WAY, directory, settings)
+    return replace(best, notes=(*batch.notes, *best.notes)) if batch else best
+
+
+def _with_variables(draft: JobDraft, variables: Mapping[str, str], program: Program) -> JobDraft:
+    """Return a draft with the variables of Slurm that its program reads, and that its command does not set."""
+    command = str(draft.fields.get("command", ""))
+    texts = {node.value for _, node in program.of(ast.Constant) if isinstance(node.value, str)}
+    read = {name: value for name, value in variables.items() if name in texts and f"{name}=" not in command}
+    env = {**read, **draft.fields.get("env", {})}
+    return replace(draft, fields={**draft.fields, "env": env}) if env else draft
 
 
 def choose_start(directory: Path, fields: Mapping[str, Any], settings: Settings) -> JobDraft | None:

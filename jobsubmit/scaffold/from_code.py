@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.agent.node_contract import LOCAL_RANK, RANK
+from jobsubmit.agent.node_contract import LOCAL_RANK, MASTER_ADDR, RANK
 from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.bundle.scanner import scan
-from jobsubmit.check.code import SPAWN
+from jobsubmit.check.code import SPAWN, is_ddp
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import spelled
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
@@ -42,6 +43,7 @@ _NODE_OPTIONS = (
 _FIRST_NAMES = ("train", "main", "run", "pretrain", "finetune")
 _NO_PROGRAMS = ("setup.py", "conftest.py")
 _MOST_CANDIDATES = 50
+_NPROCS = 2  # the position of this argument of mp.spawn
 
 
 def drafts_from_code(root: Path) -> list[JobDraft]:
@@ -59,7 +61,7 @@ def drafts_from_code(root: Path) -> list[JobDraft]:
     program, first, _ = ways[0]
     if first["mode"] == "spawn":
         by_itself = _by_its_own_names(program)
-        launched = [way for way in ways[1:] if way[1]["mode"] != "spawn"]
+        launched = [way for way in ways[1:] if way[1]["mode"] != "spawn" and not _only_imports(way[0])]
         ways = [ways[0], *([by_itself] if by_itself else launched), _by_plain_command(program)]
     else:
         ways = ways[:1]
@@ -137,7 +139,12 @@ def _programs(bundle: Bundle) -> Iterator[Program]:
             programs.append(program)
     parts = {module.path for program in programs for module in program.modules.values() if module is not program.boot}
     yield from sorted(
-        programs, key=lambda program: (program.boot.path in parts or _is_part(program), _only_exchanges(program))
+        programs,
+        key=lambda program: (
+            program.boot.path in parts or _is_part(program),
+            _only_imports(program),
+            _only_exchanges(program),
+        ),
     )
 
 
@@ -148,8 +155,21 @@ def _is_part(program: Program) -> bool:
 
 def _only_exchanges(program: Program) -> bool:
     """Return whether a program uses torch itself, and computes no gradients."""
-    by_itself = _trained_by(program) in (_TRAINS[0][-1], _TRAINS[1][-1])
-    return by_itself and not any(getattr(call.func, "attr", "") == "backward" for _, call, _ in program.calls)
+    return _is_by_itself(program) and not any(
+        getattr(call.func, "attr", "") == "backward" for _, call, _ in program.calls
+    )
+
+
+def _only_imports(program: Program) -> bool:
+    """Return whether a program uses torch itself, and calls nothing that has to do with several processes."""
+    return _is_by_itself(program) and not any(
+        name.startswith(("torch.distributed.", "torch.multiprocessing.")) or is_ddp(name)
+        for _, _, name in program.calls
+    )
+
+
+def _is_by_itself(program: Program) -> bool:
+    return _trained_by(program) in (_TRAINS[0][-1], _TRAINS[1][-1])
 
 
 def _trained_by(program: Program) -> str:
@@ -180,12 +200,24 @@ def _by_its_own_names(program: Program) -> tuple[Program, dict[str, Any], str] |
     """Return the command that gives each node its place by the options that a program has for it."""
     texts = _texts(program)
     found = [(next((name for name in names if name in texts), ""), value) for names, value in _NODE_OPTIONS]
+    if not found[0][0] and {"env://", MASTER_ADDR} & texts:
+        found.pop(0)
     if not all(name for name, _ in found):
         return None
+    found += [(name, '"$NPROC_PER_NODE"') for name in _options_of_count(program) if name in texts]
     options = " ".join(f"{name} {value}" for name, value in found)
     command = ["bash", "-c", f'exec python "$0" {options} "$@"', program.boot.path]
     reason = f"it calls mp.spawn, and gets its place among the nodes from {', '.join(name for name, _ in found)}"
     return program, {"command": command}, reason
+
+
+def _options_of_count(program: Program) -> Iterator[str]:
+    """Yield the option that says how many processes mp.spawn starts: of `nprocs=args.gpus`, `--gpus`."""
+    for _, call, name in program.calls:
+        count = argument(call, "nprocs", _NPROCS) if name == SPAWN else None
+        if isinstance(count, ast.Attribute):
+            yield f"--{count.attr}"
+            return
 
 
 def _by_plain_command(program: Program) -> tuple[Program, dict[str, Any], str]:

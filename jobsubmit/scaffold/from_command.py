@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jobsubmit.errors import UsageError
@@ -17,6 +18,9 @@ _HINT = "write it like: torchrun --nproc_per_node=8 train.py --lr 0.1"
 _SECRET = re.compile(r"(?i)(^|_)(api_?key|key|token|secret|password|passwd)($|_)")
 _SUBMITS = ("sbatch", "salloc", "qsub", "bsub")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_CONTINUED = re.compile(r"(?<!\\)\\(?:\r?\n|\s*\Z)")
+# What each node sets before the start command.
+_OF_JOB = re.compile(r"\$\{?(?:NNODES|NODE_RANK|NPROC_PER_NODE|NODE_ADDR|MASTER_ADDR|MASTER_PORT)\b")
 _NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _UNDERSTOOD = (
     *("nnodes", "nproc_per_node", "use_env", "standalone", "rdzv_backend", "max_restarts", "no_python"),
@@ -67,7 +71,7 @@ def drafts_from_command(text: str) -> tuple[JobDraft, ...]:
     ways = [*_in_a_mode(launch, own_words), *_by_command(launch, own_words)]
     more = {"env": plain, "secrets": secrets}
     common = {name: value for name, value in more.items() if value}
-    stem = launch.program[0].rpartition("/")[2].removesuffix(".py").rpartition(".")[2]
+    stem = launch.program[0].rpartition("/")[2].removesuffix(".py").removesuffix(".sh").rpartition(".")[2]
     first = {"name": job_name(stem) or "job", "code_dir": "."}
     return tuple(JobDraft({**first, **way.fields, **common}, (*notes, *way.notes)) for way in ways)
 
@@ -75,7 +79,7 @@ def drafts_from_command(text: str) -> tuple[JobDraft, ...]:
 def hide_secrets(text: str) -> str:
     """Return a command line on one line, with `…` for each value that looks like a secret."""
     shown: list[str] = []
-    rest = shlex.split(text)
+    rest = split_command(text)
     while rest:
         word = rest.pop(0)
         name, _, value = word.partition("=")
@@ -94,10 +98,7 @@ def job_name(text: str) -> str:
 
 
 def _parse(text: str) -> tuple[dict[str, str], Launch]:
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"the command: {error}", "check the quotes: it is split like a shell command") from None
+    words = split_command(text)
     if shell := [word for word in words if re.fullmatch(r"\||\|\||&&?|;|\d?>{1,2}.*|<.*", word)]:
         raise UsageError(
             f"the command: {shell[0]} is shell syntax", "pass the command without it, or as: bash -c 'COMMAND'"
@@ -121,6 +122,14 @@ def _parse(text: str) -> tuple[dict[str, str], Launch]:
     ):
         raise UsageError(f"the command: {launch.program[0]} is not a Python file that the launcher can start", _HINT)
     return env, launch
+
+
+def split_command(text: str) -> list[str]:
+    """Return the words of a command, which a backslash may continue on the next line; raise UsageError."""
+    try:
+        return shlex.split(_CONTINUED.sub(" ", text))
+    except ValueError as error:
+        raise UsageError(f"the command: {error}", "check the quotes: it is split like a shell command") from None
 
 
 def _no_python(launch: Launch) -> bool:
@@ -147,7 +156,7 @@ def _in_a_mode(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     """Return the modes that start a file as the command does."""
     if launch.is_module or launch.launcher == "fabric" or _no_python(launch) or not launch.program[0].endswith(".py"):
         return []
-    if any(launch.options.get(name) for name in _BY_LAUNCHER_ALONE):
+    if any(launch.options.get(name) for name in _BY_LAUNCHER_ALONE) or _has_variables(own_words):
         return []
     started = {"boot_file": launch.program[0].removeprefix("./")}
     hyperparameters, args, notes = _arguments(own_words)
@@ -199,7 +208,8 @@ def _of_launcher(launch: Launch) -> list[str]:
             "--local_rank: not passed; torchrun sets LOCAL_RANK instead, which deepspeed.init_distributed() reads"
         )
     if launch.of_scheduler:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in launch.of_scheduler)
+        given = ((name, "-" if len(name) == 1 else "--") for name in launch.of_scheduler)
+        names = ", ".join(f"{dashes}{name.replace('_', '-')}" for name, dashes in given)
         notes.append(f"{names}: dropped; for Slurm, write what the job needs into `backend`")
     if launch.nproc is None:
         notes.append(
@@ -214,6 +224,8 @@ def _of_launcher(launch: Launch) -> list[str]:
 
 def _by_command(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     """Return the command that starts a program as the launcher would, on each node."""
+    if _has_variables(own_words):
+        return [_with_variables(draft, own_words) for draft in _by_command(launch, ())]
     hyperparameters, args, notes = _arguments(own_words)
     words = _filled({"hyperparameters": hyperparameters, "args": args})
     program = launch.program[0]
@@ -240,9 +252,34 @@ def _by_command(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
         text = f'{_TORCHRUN} --no-python bash -c \'{ranks} exec "$0" "$@"\' "$0" "$@"'
         command = ["bash", "-c", text, *launch.python, *module, program]
     else:
-        return [JobDraft({"command": _spelled(launch.program), "resources": {"nodes": 1, "nproc_per_node": 1}})]
+        shell = ["bash"] if program.endswith(".sh") else []  # `sh` or a file without `x` would not start it
+        command = [*shell, *launch.program]
+        return [JobDraft({"command": _spelled(command), "resources": {"nodes": 1, "nproc_per_node": 1}})]
     fields = {"command": _spelled(command), "resources": _resources(launch), **words}
     return [JobDraft(fields, (*notes, *_of_launcher(launch)))]
+
+
+def _has_variables(words: Sequence[str]) -> bool:
+    """Return whether a word has a variable that each node sets: a shell has to read it there."""
+    return any(_OF_JOB.search(word) for word in words)
+
+
+def _with_variables(draft: JobDraft, own_words: Sequence[str]) -> JobDraft:
+    """Return a draft whose command has a shell read the program's own words."""
+    command, text = draft.fields["command"], " ".join(map(_quoted, own_words))
+    if isinstance(command, list) and command[:2] == ["bash", "-c"]:
+        command = [*command[:2], f"{command[2]} {text}", *command[3:]]
+    else:
+        start = command if isinstance(command, str) else shlex.join(command)
+        command = ["bash", "-c", f'exec {start} {text} "$@"', start.rpartition(" ")[2]]
+    return replace(draft, fields={**draft.fields, "command": command})
+
+
+def _quoted(word: str) -> str:
+    """Return a word as a shell reads it: with the values of its variables."""
+    if not _OF_JOB.search(word):
+        return shlex.quote(word)
+    return '"' + re.sub(r'(["\\`])', r"\\\1", word) + '"'
 
 
 def _spelled(words: Sequence[str]) -> str | list[str]:

@@ -96,7 +96,7 @@ def read_document(file: Path, source: str, hint: str) -> Document:
     except OSError as error:
         raise SpecError([Problem(source, "", f"cannot be read: {error.strerror or error}")], hint) from error
     if raw.startswith(b"#!") and b"\n#SBATCH" in raw:
-        hint = 'write a job file for the command that it starts: jobsubmit init --from "torchrun …"'
+        hint = f'write a job file for the command that it starts: jobsubmit init --from "sbatch {source}"'
         raise SpecError([Problem(source, "", "is a script for sbatch, not a job file")], hint)
     if file.suffix in _SCRIPTS and file.is_file():
         program = "python" if file.suffix == ".py" else "bash"

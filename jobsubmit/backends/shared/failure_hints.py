@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal as signals
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jobsubmit.backends.shared.known_failures import collectives, files, gpus, nodes, packages, starting, training
@@ -84,5 +84,10 @@ def diagnose(lines: Iterable[str], *, signal: int | None = None, reason: str = "
     for row in TABLE:
         if found := re.search(row.pattern, text):
             groups = [group or "?" for group in found.groups()]
-            return Diagnosis(row.meaning.format(*groups), row.hint)
+            return Diagnosis(_filled(row.meaning, groups), _filled(row.hint, groups))
     return SIGNALS.get(signal) if signal is not None else None
+
+
+def _filled(text: str, groups: Sequence[str]) -> str:
+    """Return a text with a pattern's groups in place of `{0}`, `{1}` …; other braces stay: `env: {A: "1"}`."""
+    return re.sub(r"\{(\d)\}", lambda found: groups[int(found[1])], text)

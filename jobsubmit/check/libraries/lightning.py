@@ -39,7 +39,9 @@ def check_lightning(code: Code, read: Callable[[str], str], *, is_by_fabric: boo
     `read` returns the text of a file of the job. If Fabric's own launcher starts the program (`is_by_fabric`), it gives
     it the number of nodes.
     """
-    yield from () if is_by_fabric else _nodes_of_lightning(code, read)
+    nodes = [] if is_by_fabric else list(_nodes_of_lightning(code, read))
+    yield from nodes
+    yield from _devices_of_lightning(code) if not nodes else ()
     yield from _nodes_of_arguments(code)
     yield from _nodes_composed(code)
     if {"LightningCLI"} & code.names and code.facts.has_launcher:
@@ -74,6 +76,30 @@ def _how_to_count(code: Code, call: ast.Call, module: Module) -> str:
     if is_count(devices) and code.processes and devices != code.processes:
         return 'pass num_nodes=int(os.environ["NNODES"]) and devices=int(os.environ["LOCAL_WORLD_SIZE"])'
     return 'pass num_nodes=int(os.environ["NNODES"])'
+
+
+def _devices_of_lightning(code: Code) -> Iterator[Finding]:
+    """Yield a warning for another number of devices than a node has processes, or for none on nodes without GPUs.
+
+    Source: `TorchElasticEnvironment.validate_settings` and `CPUAccelerator.auto_device_count` of Lightning 2.6.
+    """
+    for module, call, name in code.reached.calls if code.facts.has_launcher and code.processes else ():
+        settings = [code.values.of(one.value, module) for one in call.keywords if one.arg is None]
+        if name not in TRAINERS or any("devices" in one if isinstance(one, dict) else True for one in settings):
+            continue
+        given = argument(call, "devices")
+        devices = 1 if given is None and code.facts.gpus == 0 else code.values.of(given, module)
+        if is_count(devices) and devices > 0 and devices != code.processes:
+            said = f"devices of {spelled(call.func)}() is {devices}"
+            said = "without `devices`, Lightning takes one process of each node without GPUs" if given is None else said
+            yield Finding(
+                "warning",
+                "lightning-devices",
+                module.where(call),
+                f"{said}, and the job has {code.processes}: Lightning refuses that, or each process trains alone",
+                'pass devices=int(os.environ["LOCAL_WORLD_SIZE"])',
+            )
+            return
 
 
 def _nodes_given(code: Code, call: ast.Call, module: Module, read: Callable[[str], str]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jobsubmit.agent import node_contract as contract
@@ -42,8 +42,7 @@ def start_on(node: int, job: LaunchPlan, read: Callable[[str], str]) -> Started:
     given = _variables(node, job)
     shell = Shell(given, set(given), set(OF_PROCESSES) - set(given), read)
     executed = follow_words((*job.command, *(value.text for value in build_boot_words(job, node))), shell)
-    launches = [(one, _launch(one)) for one in executed]
-    found = _chosen([(one, launch) for one, launch in launches if launch.launcher], read)
+    found = chosen_launch(executed, read)
     if found is None:
         return Started(tuple(executed))
     one, launch = found
@@ -71,8 +70,10 @@ def _launch(one: Executed) -> Launch:
     return replace(launch, folder=one.folder) if one.folder is not None else _NOTHING
 
 
-def _chosen(found: list[tuple[Executed, Launch]], read: Callable[[str], str]) -> tuple[Executed, Launch] | None:
+def chosen_launch(executed: Sequence[Executed], read: Callable[[str], str]) -> tuple[Executed, Launch] | None:
     """Return the command that starts the training: that of a launcher, else of a program that looks like it."""
+    launches = ((one, _launch(one)) for one in executed)
+    found = [(one, launch) for one, launch in launches if launch.launcher]
     own = [(one, launch) for one, launch in found if read(file_of(launch, read))] or found
     by_launcher = [(one, launch) for one, launch in own if launch.launcher != "python"]
     trains = [(one, launch) for one, launch in own if _TRAINS.search(read(file_of(launch, read)))]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code
+from jobsubmit.check.program.calls import SPAWNS
 from jobsubmit.check.shell.started import Started
 from jobsubmit.common.finding import Finding
 
@@ -24,4 +25,6 @@ def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding
     if not is_numbered and not any(map(_NUMBERS.fullmatch, code.texts)) and not code.program.unread:
         text = f"nothing says to the program which of the {code.facts.nodes} nodes it is on: each would train by itself"
         hint = "start it with torchrun, which needs $NNODES, $NODE_RANK and $MASTER_ADDR, or set resources.nodes: 1"
+        if any(code.calls(*SPAWNS)):
+            hint = "pass it its number, $NODE_RANK, with `bash -c`, or set resources.nodes: 1"
         yield Finding("warning", "launcher-nodes", started.where, text, hint)

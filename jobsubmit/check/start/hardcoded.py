@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import ipaddress
 import re
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +73,10 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
                 "world_size counts processes; the argument --world_size counts nodes: multiply it by the processes per "
                 "node"
             )
+        elif names := _options_of(code, argument(call, "world_size", 3), module):
+            hint = (
+                f"it is computed from {names}: pass the numbers of the job, $NNODES and $NPROC_PER_NODE, with `bash -c`"
+            )
         else:
             hint = "world_size counts the processes of all nodes: multiply those of a node by the number of nodes"
         yield Finding("error", "fixed-world-size", module.where(call), why, hint)
@@ -81,6 +88,15 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
             f"every process uses the same rank {rank.value}",
             "leave out rank and world_size, which are in the environment; under mp.spawn, compute them",
         )
+
+
+def _options_of(code: Code, node: ast.expr | None, module: Module) -> str:
+    """Return the options of a start command that a number is computed from, as one text."""
+    parts = [one for _, part in origins(code, node, module) for one in walk(part)] if node is not None else []
+    fields = {one.attr for one in parts if isinstance(one, ast.Attribute)} if code.facts.mode == "command" else set()
+    passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("-")}
+    used = (one for one in code.line.options if one.field in fields and passed & set(one.names))
+    return ", ".join(max(one.names, key=len) for one in used)
 
 
 def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
@@ -129,8 +145,9 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
             level: Level = "error" if is_sure else "warning"
             yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would connect only to itself", level)
         elif name == contract.MASTER_ADDR and isinstance(value, str) and value not in (*THIS_NODE, SUPPOSED_ADDRESS):
+            level = "error" if is_sure and code.facts.is_this_machine and _is_elsewhere(value) else "warning"
             yield _fixed_master(
-                home.where(node), f"MASTER_ADDR={value} is a fixed address: the nodes of the job have others", "warning"
+                home.where(node), f"MASTER_ADDR={value} is a fixed address: the nodes of the job have others", level
             )
         elif name == contract.MASTER_PORT and value is not UNKNOWN and code.facts.has_launcher:
             yield _fixed_master(home.where(node), f"MASTER_PORT={value} replaces the port that the launcher listens on")
@@ -168,8 +185,11 @@ def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None
     level: Level = "error"
     if not text and isinstance(method, ast.Attribute):
         text, level = _only_address(code, method, module), "warning"
-    if code.facts.nodes > 1 and _is_here(text):
+    if code.facts.nodes > 1 and _host(text) in THIS_NODE:
         yield _fixed_method(code, module.where(call), f"each node would connect only to itself at {text}", level)
+    if code.facts.is_this_machine and _is_elsewhere(_host(text)):
+        said = f"no process could listen at {text}: it is not an address of this machine"
+        yield _fixed_method(code, module.where(call), said, level)
     if code.facts.nodes > 1 and text.startswith(_OF_NODE):
         place = text.removeprefix("file://")
         said, level = f"each node has its own {place}: the nodes would not meet there", "error"
@@ -178,9 +198,20 @@ def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None
         yield _fixed_method(code, module.where(call), said, level)
 
 
-def _is_here(text: str) -> bool:
-    """Return whether an address is each node's own."""
-    return text.startswith("tcp://") and re.split(r"[:/]", text.removeprefix("tcp://"))[0] in THIS_NODE
+def _host(text: str) -> str:
+    """Return the host of `tcp://host:port`; empty for any other text."""
+    return re.split(r"[:/]", text.removeprefix("tcp://"))[0] if text.startswith("tcp://") else ""
+
+
+def _is_elsewhere(host: str) -> bool:
+    """Return whether an address in numbers is not one of this machine: no process could listen there."""
+    with suppress(ValueError), socket.socket() as probe:
+        ipaddress.IPv4Address(host)
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return True
+    return False
 
 
 def _only_address(code: Code, field: ast.Attribute, module: Module) -> str:

@@ -147,7 +147,11 @@ def _asked_of_library(code: Code, call: ast.Call, name: str, module: Module) -> 
     """Return what a call asks Lightning or transformers for that needs a GPU."""
     if _is_training_arguments(code, call, name, module):
         return _precision_of_gpus(code, call, name, module)
-    accelerator = code.values.of(argument(call, "accelerator"), module) if name in TRAINERS else ""
+    if name not in TRAINERS:
+        return ""
+    if code.values.of(argument(call, "sync_batchnorm"), module) is True:
+        return "sync_batchnorm=True"
+    accelerator = code.values.of(argument(call, "accelerator"), module)
     return f'accelerator="{accelerator}"' if accelerator in ("gpu", "cuda") else ""
 
 

@@ -8,8 +8,9 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from jobsubmit.check.shell.commands import SHELLS
 from jobsubmit.check.shell.parsing import has_errors, parse_shell
-from jobsubmit.check.shell.started import Started
+from jobsubmit.check.shell.started import Started, file_of
 from jobsubmit.check.shell.texts import is_open
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
@@ -17,6 +18,7 @@ from jobsubmit.plan.launchers import OF_SCHEDULERS
 from jobsubmit.plan.processes import build_boot_words
 
 _OF_PROCESS = re.compile(r"\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b")
+_OF_JOB = re.compile(r"\$\{?(?:NNODES|NODE_RANK|NPROC_PER_NODE|NODE_ADDR|MASTER_ADDR|MASTER_PORT)\b\}?")
 _SAID = re.compile(r"line (\d+): (.*)")
 _CONDITIONS = ("if_statement", "case_statement", "list", "while_statement")
 _LONGEST_S = 5
@@ -39,6 +41,7 @@ _OF_THIS_SHELL = re.compile(
 def check_shell(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield options that a shell takes for a command, variables that it lacks, and texts that nodes do not share."""
     yield from _of_setup_alone(job)
+    yield from _not_replaced(job, started, read)
     yield from _unreadable(job, read)
     yield from _cut(started, read)
     yield from _ended(started, read)
@@ -66,6 +69,21 @@ def _of_setup_alone(job: LaunchPlan) -> Iterator[Finding]:
     if last.startswith(("export", "declare")) or "=" in last.partition(" ")[0]:
         hint = "set it in `env` of the job file"
     yield Finding("warning", "setup-alone", "setup", said, hint)
+
+
+def _not_replaced(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield an error for a variable of the job in a word that no shell reads: the program gets `$NNODES` as it is."""
+    given = [(value.text, value.field) for value in build_boot_words(job) if value.field]
+    command = job.command or ("",)
+    is_script = command[0].rpartition("/")[2] in SHELLS and "-c" in command
+    given += [] if is_script else [(word, "command") for word in command]
+    for text, field in given:
+        found = _OF_JOB.search(text)
+        if found is not None and "expandvars" not in read(job.boot_file or file_of(started.launch, read)):
+            said = f"{text}: no shell replaces {found[0]} here, so the program gets it as it is"
+            hint = "have a shell read it: command: [bash, -c, 'exec python train.py --nodes $NNODES']"
+            yield Finding("error", "not-replaced", field, said, hint)
+            return
 
 
 def _unreadable(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding]:
@@ -174,9 +192,10 @@ def _own_texts(started: Started) -> Iterator[Finding]:
         hint = "use $JOBSUBMIT_JOB_ID, which is the same on all nodes"
         yield Finding("error", "launcher-nodes", started.where, said, hint)
     elif found := _OWN_PORT.search(text):
-        said = f"{found[1]} is another port on each node ({found[2]}): the nodes would never meet"
-        hint = "use $MASTER_PORT, which is the same on all nodes"
-        yield Finding("error", "launcher-nodes", started.where, said, hint)
+        is_address = text[found.end() :].startswith(":")
+        kind, variable = ("address", "$MASTER_ADDR") if is_address else ("port", "$MASTER_PORT")
+        said = f"{found[1]} is another {kind} on each node ({found[2]}): the nodes would never meet"
+        yield Finding("error", "launcher-nodes", started.where, said, f"use {variable}, which is the same on all nodes")
     elif started.launch.launcher == "python" and (found := re.search(_OWN, port)):
         said = f"MASTER_PORT is another port on each node ({found[1]}): the nodes would never meet"
         hint = "leave MASTER_PORT as it is: it is the same on all nodes"

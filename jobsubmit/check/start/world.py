@@ -127,24 +127,27 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
         home = module
         if isinstance(source, ast.Attribute) and (made := field_of(code.program, source, module)) is not None:
             home, source = made
+        zero = ""
         if isinstance(source, ast.BinOp) and code.facts.nodes > 1:
+            zero = _option_that_is_zero(code, source, at)
             source = _without_zero(code, source, at)
-        if isinstance(source, ast.Name) and _is_number_of_process(code, source, home):
-            yield Finding(
-                code.level_of(call, module),
-                "same-ranks",
-                module.where(call),
-                f"the rank is only the number of the process on its node: all {code.facts.nodes} nodes have the same "
-                "ranks",
-                "add those of the nodes before: rank = node_rank * processes_per_node + local_rank, and "
-                "world_size = nodes * processes_per_node",
-            )
-            return
+        if not isinstance(source, ast.Name) or not _is_number_of_process(code, source, home):
+            continue
+        said = (
+            f"the rank is only the number of the process on its node: all {code.facts.nodes} nodes have the same ranks"
+        )
+        hint = "add those of the nodes before: rank = node_rank * processes_per_node + local_rank, and "
+        hint += "world_size = nodes * processes_per_node"
+        if zero:
+            said = f"{zero} is 0 on all {code.facts.nodes} nodes, so they have the same ranks"
+            hint = f"pass {zero} $NODE_RANK, with `bash -c`"
+        yield Finding(code.level_of(call, module), "same-ranks", module.where(call), said, hint)
+        return
 
 
 def _unpassed_node_rank(code: Code) -> Iterator[Finding]:
     """Yield an error where the rank is computed from an option for the number of the node that nobody passes."""
-    passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("--")}
+    passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("-")}
     unpassed = {
         option.field: option
         for option in code.line.options
@@ -166,14 +169,15 @@ def _unpassed_node_rank(code: Code) -> Iterator[Finding]:
                 f"{option.default}, and have the same ranks",
                 "use --rank, which mode spawn passes: it is the number of the node"
                 if code.facts.mode == "spawn"
-                else f"pass {option.names[0]}=$NODE_RANK",
+                else f"pass {max(option.names, key=len)}=$NODE_RANK in a `command` with `bash -c`, which replaces the "
+                "variable",
             )
             return
 
 
 def _unpassed_rank(code: Code) -> Iterator[Finding]:
     """Yield a warning for `args.rank = args.rank * n + local_rank` under a launcher, which passes no --rank."""
-    passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("--")}
+    passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("-")}
     for module, call in code.calls(INIT):
         rank = argument(call, "rank", _RANK)
         if not isinstance(rank, ast.Attribute):
@@ -235,6 +239,13 @@ def _without_zero(code: Code, node: ast.BinOp, module: Module) -> ast.expr:
         if is_product and any(_is_always_zero(code, one, module) for one in factors):
             return rest
     return node
+
+
+def _option_that_is_zero(code: Code, node: ast.BinOp, module: Module) -> str:
+    """Return the name of the option for the number of the node that a sum uses, and that is 0; empty if none is."""
+    fields = (one for one in walk(node) if isinstance(one, ast.Attribute) and _is_passed(code, one))
+    zeros = {one.attr for one in fields if code.values.of(one, module) == 0}
+    return next((max(one.names, key=len) for one in code.line.options if one.field in zeros), "")
 
 
 def _is_always_zero(code: Code, node: ast.expr, module: Module) -> bool:

@@ -186,6 +186,15 @@ def test_a_cause_counts_more_than_what_it_does_to_others() -> None:
     assert "einops" in found.meaning
 
 
+def test_a_hint_names_what_the_message_names_and_keeps_other_braces() -> None:
+    found = diagnose(["TypeError: Trainer.__init__() got an unexpected keyword argument 'gpus'"])
+    assert found is not None
+    assert found.hint.startswith("if Trainer belongs to a library")
+    found = diagnose(["UnicodeDecodeError: 'ascii' codec can't decode byte 0xc3"])
+    assert found is not None
+    assert 'env: {PYTHONUTF8: "1"}' in found.hint
+
+
 def test_nothing_is_made_up() -> None:
     assert diagnose(["ValueError: the data is bad"]) is None
     assert diagnose([], signal=15) is None

@@ -17,7 +17,7 @@ from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.prepare import examine
 from jobsubmit.scaffold.choice import choose_draft
-from jobsubmit.scaffold.from_command import drafts_from_command
+from jobsubmit.scaffold.from_command import _TORCHRUN, drafts_from_command
 from jobsubmit.spec.json_schema import json_schema
 from jobsubmit.spec.loader import load_mapping
 from jobsubmit.spec.modes import MODES
@@ -59,6 +59,26 @@ COMMANDS: dict[str, dict[str, Any]] = {
         "mode": "torchrun",
         "hyperparameters": {"pad_token_id": 0},
     },
+    "torchrun --nproc_per_node=2 run.py \\\n   --mode train \\\r\n --lr 1 \\\n": {
+        "mode": "torchrun",
+        "hyperparameters": {"mode": "train", "lr": 1},
+        "args": None,
+    },
+    "python src/run.py --nodes $NNODES -nr ${NODE_RANK} --name 'a b'": {
+        "command": [
+            "bash",
+            "-c",
+            'exec python src/run.py --nodes "$NNODES" -nr "${NODE_RANK}" --name \'a b\' "$@"',
+            "src/run.py",
+        ],
+        "args": None,
+        "hyperparameters": None,
+    },
+    "torchrun train.py --nr $NODE_RANK": {
+        "mode": None,
+        "command": ["bash", "-c", f'{_TORCHRUN} "$0" "$@" --nr "$NODE_RANK"', "train.py"],
+    },
+    "run-ddp.sh --lr 1": {"name": "run-ddp", "command": "bash run-ddp.sh --lr 1"},
     "torchrun train.py --lr=1 data": {"mode": "torchrun", "args": ["data"], "hyperparameters": {"lr": 1}},
     "python main.py --world_size 2 --rank=0 --init_method tcp://h:1 --lr 1": {
         "mode": "spawn",
@@ -123,6 +143,8 @@ def test_what_of_srun_a_job_file_does_not_say_is_noted() -> None:
     command = "srun -N2 -p gpu --account=team --kill-on-bad-exit torchrun --nproc_per_node=2 train.py"
     (note,) = [note for note in drafts_from_command(command)[0].notes if "Slurm" in note]
     assert note.startswith("--partition, --account: dropped")
+    notes = drafts_from_command("srun -N2 -w$NODES torchrun --nproc_per_node=2 train.py")[0].notes
+    assert [note for note in notes if note.startswith("-w: dropped")]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +278,20 @@ if __name__ == "__main__":
     print(os.environ["LOCAL_RANK"])
     dist.init_process_group("gloo")
 """
+
+
+def test_a_script_that_spawns_comes_before_one_that_only_imports(jobsubmit: Command, tmp_path: Path) -> None:
+    options = (
+        "p.add_argument('--nodes', type=int)\np.add_argument('--nr', type=int)\np.add_argument('--gpus', type=int)\n"
+    )
+    place = '"env://", rank=args.nr * args.gpus + rank, world_size=args.nodes * args.gpus'
+    spawns = _SPAWNS + options + _WORKS.replace('"tcp://127.0.0.1:29533", rank=rank, world_size=2', place)
+    (tmp_path / "mnist_spawn.py").write_text(spawns.replace("nprocs=2", "nprocs=args.gpus"))
+    alone = "import torch, torch.distributed as dist\nif __name__ == '__main__':\n    "
+    (tmp_path / "mnist.py").write_text(f"{alone}torch.ones(1, requires_grad=True).sum().backward()\n")
+    assert "found mnist_spawn.py; a command: it calls mp.spawn" in jobsubmit("init").stderr
+    command = yaml.safe_load((tmp_path / "job.yaml").read_text())["command"][2]
+    assert command == 'exec python "$0" --nodes "$NNODES" --nr "$NODE_RANK" --gpus "$NPROC_PER_NODE" "$@"'
 
 
 def test_options_that_name_the_node_otherwise_are_given_in_a_command(jobsubmit: Command, tmp_path: Path) -> None:
@@ -478,4 +514,4 @@ def test_a_script_for_sbatch_is_no_job_file(name: str, tmp_path: Path, jobsubmit
     (tmp_path / name).write_text("#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py\n")
     said = jobsubmit("create", name, code=2).stderr
     assert f"{name}  is a script for sbatch, not a job file" in said
-    assert 'jobsubmit init --from "torchrun …"' in said
+    assert f'jobsubmit init --from "sbatch {name}"' in said

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class KnownFailure(NamedTuple):
-    """The pattern of its last lines, its meaning and a hint; `{0}`, `{1}` … in the meaning are the pattern's groups."""
+    """The pattern of its last lines, its meaning and a hint; `{0}`, `{1}` … in the texts are the pattern's groups."""
 
     pattern: str
     meaning: str
