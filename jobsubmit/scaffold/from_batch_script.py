@@ -72,7 +72,7 @@ def read_batch_script(command: str, directory: Path) -> BatchScript | None:
             "prepares a node into `setup`"
         )
     if backend := _backend(options):
-        notes.append(f"for Slurm, add to the job file: backend: {{kind: slurm, {backend}}}")
+        notes.append(f"for Slurm, add to the job file: backend: {backend}")
     environment = [f"{name}={value}" for name, value in sorted(one.environment.items()) if _is_own(name, value)]
     return BatchScript(shlex.join([*environment, *_with_numbers(one.words, options)]), variables, tuple(notes))
 
@@ -117,13 +117,14 @@ def _variables(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _backend(options: Mapping[str, str]) -> str:
-    """Return what the options say of nodes and queues, as fields of `backend`."""
+    """Return what the options say of nodes and queues, as the field `backend` of a job file; empty for nothing."""
     found = {name: options[name] for name in _OF_BACKEND if options.get(name)}
     gpus = options.get("gpus-per-node") or options.get("gres", "").partition("gpu:")[2]
     cpus, tasks = options.get("cpus-per-task", ""), options.get("ntasks-per-node", "1")
     found |= {"gpus_per_node": gpus} if gpus else {}
     found |= {"cpus_per_task": str(int(cpus) * int(tasks))} if cpus.isdecimal() and tasks.isdecimal() else {}
-    return ", ".join(f"{name}: {json.dumps(value) if ':' in value else value}" for name, value in found.items())
+    values = {name: json.dumps(value) if ":" in value else value for name, value in {"kind": "slurm", **found}.items()}
+    return "{" + ", ".join(f"{name}: {value}" for name, value in values.items()) + "}" if found else ""
 
 
 def _nodes(options: Mapping[str, str]) -> str:

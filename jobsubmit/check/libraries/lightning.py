@@ -90,13 +90,16 @@ def _devices_of_lightning(code: Code) -> Iterator[Finding]:
         given = argument(call, "devices")
         devices = 1 if given is None and code.facts.gpus == 0 else code.values.of(given, module)
         if is_count(devices) and devices > 0 and devices != code.processes:
-            said = f"devices of {spelled(call.func)}() is {devices}"
-            said = "without `devices`, Lightning takes one process of each node without GPUs" if given is None else said
+            said = (
+                f"devices of {spelled(call.func)}() is {devices}, and a node of the job has {code.processes} processes"
+            )
+            if given is None:
+                said = "without `devices`, Lightning starts no more than one process on each node without GPUs"
             yield Finding(
                 "warning",
                 "lightning-devices",
                 module.where(call),
-                f"{said}, and the job has {code.processes}: Lightning refuses that, or each process trains alone",
+                f"{said}: it refuses that, or each process trains alone",
                 'pass devices=int(os.environ["LOCAL_WORLD_SIZE"])',
             )
             return

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import ipaddress
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from jobsubmit.agent import node_contract as contract
@@ -24,6 +24,7 @@ from jobsubmit.common.finding import Finding, Level
 
 _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "TCPStore", "FileStore"])
+_OWN_ADDRESS = re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")
 _FREE_PORT = re.compile(r"\.bind\(\([^)]*, 0\)\)|find_free_port|TCPServer\(\([^)]*, 0\)")
 THIS_NODE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
 _OF_NODE = ("file:///tmp/", "file:///var/tmp/", "file:///dev/shm/", "file:///run/")
@@ -205,12 +206,10 @@ def _host(text: str) -> str:
 
 def _is_elsewhere(host: str) -> bool:
     """Return whether an address in numbers is not one of this machine: no process could listen there."""
-    with suppress(ValueError), socket.socket() as probe:
-        ipaddress.IPv4Address(host)
-        try:
-            probe.bind((host, 0))
-        except OSError:
-            return True
+    with suppress(ValueError, OSError):
+        address = ipaddress.IPv4Address(host)
+        own = _OWN_ADDRESS.findall(Path("/proc/net/fib_trie").read_text())  # no socket: a check must open none
+        return not address.is_loopback and host not in own
     return False
 
 

@@ -192,10 +192,12 @@ def _own_texts(started: Started) -> Iterator[Finding]:
         hint = "use $JOBSUBMIT_JOB_ID, which is the same on all nodes"
         yield Finding("error", "launcher-nodes", started.where, said, hint)
     elif found := _OWN_PORT.search(text):
-        is_address = text[found.end() :].startswith(":")
-        kind, variable = ("address", "$MASTER_ADDR") if is_address else ("port", "$MASTER_PORT")
-        said = f"{found[1]} is another {kind} on each node ({found[2]}): the nodes would never meet"
-        yield Finding("error", "launcher-nodes", started.where, said, f"use {variable}, which is the same on all nodes")
+        said = f"{found[1]} is another port on each node ({found[2]}): the nodes would never meet"
+        hint = "use $MASTER_PORT, which is the same on all nodes"
+        if text[found.end() :].startswith(":"):
+            said = f"{found[1]} is another address on each node ({found[2]}): the nodes would never meet"
+            hint = "use $MASTER_ADDR, which is the same on all nodes"
+        yield Finding("error", "launcher-nodes", started.where, said, hint)
     elif started.launch.launcher == "python" and (found := re.search(_OWN, port)):
         said = f"MASTER_PORT is another port on each node ({found[1]}): the nodes would never meet"
         hint = "leave MASTER_PORT as it is: it is the same on all nodes"

@@ -136,8 +136,10 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
         said = (
             f"the rank is only the number of the process on its node: all {code.facts.nodes} nodes have the same ranks"
         )
-        hint = "add those of the nodes before: rank = node_rank * processes_per_node + local_rank, and "
-        hint += "world_size = nodes * processes_per_node"
+        hint = (
+            "add those of the nodes before: rank = node_rank * processes_per_node + local_rank, and "
+            "world_size = nodes * processes_per_node"
+        )
         if zero:
             said = f"{zero} is 0 on all {code.facts.nodes} nodes, so they have the same ranks"
             hint = f"pass {zero} $NODE_RANK, with `bash -c`"
