@@ -35,7 +35,8 @@ _OTHER_NAMES = {
         "git": "gitpython",
     },
     **{"google": "protobuf", "hydra": "hydra_core", "tensorboardX": "tensorboardx", "Crypto": "pycryptodome"},
-    **{"skvideo": "video", "dotenv": "python_dotenv"},
+    **{"skvideo": "video", "dotenv": "python_dotenv", "pywt": "pywavelets", "Bio": "biopython", "tree": "dm_tree"},
+    **{"umap": "umap_learn", "imblearn": "imbalanced_learn", "Levenshtein": "python_levenshtein", "zmq": "pyzmq"},
     **{"pycocotools": "cocoapi", "lvis": "lvis_api"},
     **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
 }
@@ -195,6 +196,11 @@ def _tops(node: ast.Import | ast.ImportFrom, search: ImportSearch) -> list[str]:
 
 def _how_to_get(top: str, bundle: Bundle, beside: Installed | None) -> str:
     """Return how the nodes get a module; `beside` is what requirements.txt would install, if the job names none."""
+    if top == "apex":
+        return (
+            "remove the import if torch.amp does what the code needs; NVIDIA's apex is built from its source, and the "
+            "package named apex in the registry is another one"
+        )
     if beside is not None and _OTHER_NAMES.get(top, top).lower() in beside.names:
         return (
             f"{_REQUIREMENTS} names its package: add `--set requirements={_REQUIREMENTS}`, or "

@@ -89,7 +89,7 @@ def hide_secrets(text: str) -> str:
         shown += ["…"] * (count or 0)
         del rest[: count or 0]
     line = " ".join(shown)
-    return " ".join((line if "…" in line else text).split())
+    return " ".join((line if "…" in line else _CONTINUED.sub(" ", text)).split())
 
 
 def job_name(text: str) -> str:

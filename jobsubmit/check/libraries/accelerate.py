@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, is_count, trains
+from jobsubmit.check.libraries.accelerate_on_cpus import check_accelerate_on_cpus, is_on, is_prepare
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.thawing import thawed_by_argument
 from jobsubmit.check.origins import keywords_of, last_value, origins, words_of
@@ -49,38 +50,20 @@ def check_accelerate(code: Code, launched_with: Mapping[str, Any]) -> Iterator[F
         yield from _spread_over_all(code)
         yield from _counted_apart(code)
     yield from _never_accumulated(code)
-    yield from _shards_on_cpus(code, launched_with)
+    yield from check_accelerate_on_cpus(code, launched_with)
     if code.facts.has_launcher and code.is_parallel:
         if not _wraps_otherwise(launched_with):
             yield from _asked_of_wrapper(code)
         yield from _trains_unwrapped(code)
-        if any(_is_prepare(call) for _, call, _ in code.reached.calls):
+        if any(is_prepare(call) for _, call, _ in code.reached.calls):
             yield from thawed_by_argument(code)
-
-
-def _shards_on_cpus(code: Code, launched_with: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield an error where `accelerate launch` has the model sharded on nodes without GPUs.
-
-    Source: `FullyShardedDataParallelPlugin` of accelerate 1.15, which sends the states to an accelerator.
-    """
-    settings = launched_with.get("fsdp_config")
-    options = {**settings, **launched_with} if isinstance(settings, dict) else launched_with
-    is_asked = _is_on(options, "use_fsdp") or options.get("distributed_type") == "FSDP"
-    if code.facts.gpus == 0 and is_asked and _is_on(options, "fsdp_sync_module_states", usually=True):
-        yield Finding(
-            "error",
-            "cuda-on-cpu",
-            "command",
-            f"FSDP of accelerate needs GPUs, but {code.facts.no_gpus}",
-            "choose nodes with GPUs, or leave out --use_fsdp (distributed_type: FSDP) on nodes without them",
-        )
 
 
 def _not_prepared(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loader of the training that is not given to Accelerator.prepare."""
     if not any(code.calls(ACCELERATOR)):
         return
-    reached = [(module, call) for module, call, _ in code.reached.calls if _is_prepare(call)]
+    reached = [(module, call) for module, call, _ in code.reached.calls if is_prepare(call)]
     sure = [call for module, call in reached if code.reached.is_sure(call, module)]
     prepares = sure or [call for _, call in reached]
     given = {ast.unparse(arg) for call in prepares for arg in call.args}
@@ -290,10 +273,6 @@ def _never_accumulated(code: Code) -> Iterator[Finding]:
             return
 
 
-def _is_prepare(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in ("prepare", "prepare_data_loader")
-
-
 def _accumulates_nothing(code: Code) -> Iterator[Finding]:
     """Yield a warning for steps that `accumulate` is to save up where the Accelerator does not know how many."""
     wanted = code.values.arguments.get("gradient_accumulation_steps", _wanted_by_words(code.facts.argv))
@@ -342,13 +321,9 @@ def _reads_own_setting(code: Code) -> bool:
     return any(is_count(value) and value > 1 for value in values)
 
 
-def _is_on(launched_with: Mapping[str, Any], name: str, *, usually: bool = False) -> bool:
-    return str(launched_with.get(name, usually)).lower() != "false"
-
-
 def _wraps_otherwise(launched_with: Mapping[str, Any]) -> bool:
     """Return whether Accelerate uses another wrapper than DistributedDataParallel: these pass on what is asked."""
-    is_asked = any(_is_on(launched_with, name) for name in _OPTIONS_OF_OTHERS)
+    is_asked = any(is_on(launched_with, name) for name in _OPTIONS_OF_OTHERS)
     return is_asked or launched_with.get("distributed_type") in _OTHER_TYPES
 
 
@@ -468,7 +443,7 @@ def _is_prepared_model(store: ast.Name, module: Module) -> bool:
     above = module.parents.get(store)
     statement = module.parents.get(above) if isinstance(above, ast.Tuple) else above
     call = statement.value if isinstance(statement, ast.Assign) else None
-    if not isinstance(call, ast.Call) or not _is_prepare(call):
+    if not isinstance(call, ast.Call) or not is_prepare(call):
         return False
     place = above.elts.index(store) if isinstance(above, ast.Tuple) else 0
     return place < len(call.args) and spelled(call.args[place]) == store.id

@@ -212,3 +212,22 @@ def test_the_class_that_hydra_gets_by_its_name_is_the_one_that_trains(tmp_path: 
 
     assert checked("wrong") == ["app/wrong.py:10 train_loader"]
     assert checked("right") == []
+
+
+PREPARED = f"""{IMPORTED}
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+model, criterion = nn.Linear(4, 1), LOSS
+model, criterion = accelerator.prepare(model, criterion)
+accelerator.backward(criterion(model(torch.ones(1, 4)), torch.ones(1, 1)))
+"""
+
+
+def test_a_loss_that_is_prepared_on_cpus(tmp_path: Path) -> None:
+    assert "prepared-loss" in found(tmp_path, PREPARED.replace("LOSS", "nn.MSELoss()"))
+    assert "prepared-loss" not in found(tmp_path, PREPARED.replace("LOSS", "nn.MSELoss()"), **GPUS)
+    assert "prepared-loss" not in found(tmp_path, PREPARED.replace("LOSS", "nn.Bilinear(1, 1, 1)"))
+    assert "prepared-loss" not in found(
+        tmp_path,
+        PREPARED.replace("prepare(model, criterion)", "prepare(model), criterion").replace("LOSS", "nn.MSELoss()"),
+    )

@@ -1,0 +1,71 @@
+"""What Accelerate does on GPUs only, or refuses on nodes without them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.origins import origins
+from jobsubmit.check.program.module import Module
+from jobsubmit.common.finding import Finding
+
+
+def check_accelerate_on_cpus(code: Code, launched_with: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield what Accelerate refuses on nodes without GPUs; `launched_with` are the options of `accelerate launch`."""
+    if code.facts.gpus == 0:
+        yield from _shards(code, launched_with)
+        yield from _prepares_loss(code) if code.is_parallel else ()
+
+
+def is_on(launched_with: Mapping[str, Any], name: str, *, usually: bool = False) -> bool:
+    """Return whether an option of `accelerate launch` is on, by default or as it is `usually`."""
+    return str(launched_with.get(name, usually)).lower() != "false"
+
+
+def is_prepare(call: ast.Call) -> bool:
+    """Return whether a call is one of the Accelerator's `prepare` or `prepare_data_loader`."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("prepare", "prepare_data_loader")
+
+
+def _shards(code: Code, launched_with: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield an error where `accelerate launch` has the model sharded.
+
+    Source: `FullyShardedDataParallelPlugin` of accelerate 1.15, which sends the states to an accelerator.
+    """
+    settings = launched_with.get("fsdp_config")
+    options = {**settings, **launched_with} if isinstance(settings, dict) else launched_with
+    is_asked = is_on(options, "use_fsdp") or options.get("distributed_type") == "FSDP"
+    if is_asked and is_on(options, "fsdp_sync_module_states", usually=True):
+        yield Finding(
+            "error",
+            "cuda-on-cpu",
+            "command",
+            f"FSDP of accelerate needs GPUs, but {code.facts.no_gpus}",
+            "choose nodes with GPUs, or leave out --use_fsdp (distributed_type: FSDP) on nodes without them",
+        )
+
+
+def _prepares_loss(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a loss that is given to `prepare`: on CPUs it is wrapped although it has no parameters.
+
+    Source: `Accelerator.prepare_model` of accelerate 1.15, which asks for parameters with gradients on GPUs only.
+    """
+    for module, call, _ in code.reached.calls:
+        for given in call.args if is_prepare(call) else ():
+            if any(_is_loss(code, part, home) for home, part in origins(code, given, module)):
+                yield Finding(
+                    "warning",
+                    "prepared-loss",
+                    module.where(call),
+                    f"{ast.unparse(given)} has no parameters: on CPUs, accelerate wraps it in DistributedDataParallel, "
+                    "which refuses that",
+                    "leave it out of prepare(): a loss need not be prepared",
+                )
+                return
+
+
+def _is_loss(code: Code, node: ast.AST, module: Module) -> bool:
+    name = code.program.name_of(node.func, module) if isinstance(node, ast.Call) else ""
+    return name.startswith("torch.nn.") and name.endswith("Loss")
