@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import origins
+from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 
@@ -54,7 +55,8 @@ def _prepares_loss(code: Code) -> Iterator[Finding]:
     """
     for module, call, _ in code.reached.calls:
         for given in call.args if is_prepare(call) else ():
-            if any(_is_loss(code, part, home) for home, part in origins(code, given, module)):
+            made = last_value(given, module) if isinstance(given, ast.Name) else None
+            if made is not None and any(_is_loss(code, part, home) for home, part in origins(code, made, module)):
                 yield Finding(
                     "warning",
                     "prepared-loss",
@@ -67,5 +69,18 @@ def _prepares_loss(code: Code) -> Iterator[Finding]:
 
 
 def _is_loss(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether a call makes a loss, of torch or of the program, that has no parameters."""
     name = code.program.name_of(node.func, module) if isinstance(node, ast.Call) else ""
+    found = code.program.definition(name)
+    if found is None or not isinstance(found[1], ast.ClassDef):
+        return _is_loss_of_torch(name)
+    home, owner = found[0], found[1]
+    bases = [code.program.name_of(base, home) for base in owner.bases]
+    made = [code.program.name_of(one.func, home) for one in walk(owner) if isinstance(one, ast.Call)]
+    layers = [one for one in made if one.startswith("torch.nn.") and not one.startswith("torch.nn.functional.")]
+    is_of_torch = any(base == "torch.nn.Module" or _is_loss_of_torch(base) for base in bases)
+    return owner.name.endswith("Loss") and is_of_torch and all(map(_is_loss_of_torch, layers))
+
+
+def _is_loss_of_torch(name: str) -> bool:
     return name.startswith("torch.nn.") and name.endswith("Loss")

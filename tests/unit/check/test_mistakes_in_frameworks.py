@@ -217,13 +217,24 @@ def test_the_class_that_hydra_gets_by_its_name_is_the_one_that_trains(tmp_path: 
 PREPARED = f"""{IMPORTED}
 from accelerate import Accelerator
 accelerator = Accelerator(cpu=True)
-model, criterion = nn.Linear(4, 1), LOSS
+model = nn.Linear(4, 1)
+criterion = LOSS
 model, criterion = accelerator.prepare(model, criterion)
 accelerator.backward(criterion(model(torch.ones(1, 4)), torch.ones(1, 1)))
 """
 
 
+def test_a_loss_of_the_program_that_is_prepared_on_cpus(tmp_path: Path) -> None:
+    own = "class OwnLoss(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.inner = LAYER\n"
+    text = PREPARED.replace("accelerator = ", f"{own}accelerator = ", 1).replace("LOSS", "OwnLoss()")
+    assert "prepared-loss" in found(tmp_path, text.replace("LAYER", "nn.MSELoss()"))
+    assert "prepared-loss" in found(tmp_path, text.replace("nn.Module", "nn.MSELoss").replace("LAYER", "1"))
+    assert "prepared-loss" not in found(tmp_path, text.replace("LAYER", "nn.Linear(1, 1)"))
+
+
 def test_a_loss_that_is_prepared_on_cpus(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PREPARED.replace("LOSS", "nn.MSELoss()"))
+    assert [one.text.partition(" ")[0] for one in findings(tmp_path) if one.check == "prepared-loss"] == ["criterion"]
     assert "prepared-loss" in found(tmp_path, PREPARED.replace("LOSS", "nn.MSELoss()"))
     assert "prepared-loss" not in found(tmp_path, PREPARED.replace("LOSS", "nn.MSELoss()"), **GPUS)
     assert "prepared-loss" not in found(tmp_path, PREPARED.replace("LOSS", "nn.Bilinear(1, 1, 1)"))
