@@ -167,6 +167,15 @@ def _is_prepared(code: Code, loader: ast.Name | ast.Attribute, module: Module, d
     What only leaves out the first batches is prepared if what it gets them from is.
     """
     if isinstance(loader, ast.Name):
+        function = module.function_of(loader)
+        if function is not None and loader.id in parameters(function) and depth < _DEEPEST:
+            calls = code.program.calls_to(function, module)
+            given = ((home, given_for(call, function, loader.id)) for home, call in calls)
+            if any(
+                isinstance(one, (ast.Name, ast.Attribute)) and _is_prepared(code, one, home, depth + 1)
+                for home, one in given
+            ):
+                return True
         stores = module.stores.get((module.scope_of(loader), loader.id), ())
         statements = [above for store in stores for above in module.above(store) if isinstance(above, ast.Assign)]
         sources = [_without_skipping(one.value) for one in statements if code.reached.of(one, module)]

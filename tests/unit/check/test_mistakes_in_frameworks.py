@@ -242,3 +242,29 @@ def test_a_loss_that_is_prepared_on_cpus(tmp_path: Path) -> None:
         tmp_path,
         PREPARED.replace("prepare(model, criterion)", "prepare(model), criterion").replace("LOSS", "nn.MSELoss()"),
     )
+
+
+CYCLED = f"""{IMPORTED}
+from accelerate import Accelerator
+def cycle(loader):
+    while True:
+        for batch in loader:
+            yield batch
+class Trainer:
+    def __init__(self):
+        self.accelerator = Accelerator()
+        self.model = nn.Linear(4, 1)
+        self.loader = DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=2)
+        (self.model, PREPARED) = self.accelerator.prepare(self.model, PREPARED)
+    def train(self):
+        batches = cycle(self.loader)
+        self.accelerator.backward(self.model(next(batches)[0]).sum())
+Trainer().train()
+"""
+
+
+def test_a_loader_that_a_function_goes_through_is_prepared(tmp_path: Path) -> None:
+    assert "no-sampler" not in found(tmp_path, CYCLED.replace("PREPARED", "self.loader"), **GPUS)
+    assert "no-sampler" in found(
+        tmp_path, CYCLED.replace(", PREPARED", ",").replace("self.model,)", "self.model)"), **GPUS
+    )
