@@ -80,7 +80,8 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
 
 def _shuffled_sampler(code: Code) -> Iterator[Finding]:
     """Yield an error for a loader that is given a sampler and is to shuffle as well, which DataLoader refuses."""
-    for module, call, name in _calls_made(code):
+    has_hooks = code.uses("lightning", "pytorch_lightning")  # such as `train_dataloader()`, which it calls
+    for module, call, name in _calls_made(code) if has_hooks else code.reached.calls:
         is_known = is_loader(code, name)
         sampler = _sampler_of(code, call, module) if is_known or _makes_given_loader(call, module) else None
         if sampler is None or not _shuffles(code, call, module):
