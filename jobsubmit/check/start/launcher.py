@@ -49,11 +49,25 @@ def check_launcher(job: LaunchPlan, nodes: tuple[Started, Started], read: Callab
     started, last = nodes
     launch = started.launch
     yield from _hidden_gpus(job, started)
+    if outside := list(_outside_of_slurm(job, started)):
+        yield from outside
+        return
     if job.nodes == 1 or not launch.launcher:
         return
     found = [*_nodes_not_numbered(job, started, last, read), *_other_numbers(job, started, last, read)]
     found = found or ([*_never_meet(job, started, read)] if started.words[0] != "colossalai" else [])
     yield from found or _other_processes(job, started, read)
+
+
+def _outside_of_slurm(job: LaunchPlan, started: Started) -> Iterator[Finding]:
+    """Yield a warning for srun on this machine: it starts nothing where no Slurm has given it nodes."""
+    name = started.words[0].rpartition("/")[2] if started.words else ""
+    if name == "srun" and job.backend.is_this_machine:
+        script = started.where.partition(":")[0]
+        command = f"sbatch {script}" if script.endswith((".sh", ".sbatch", ".slurm")) else "srun …"
+        hint = f'write a job file for what it starts: jobsubmit init --from "{command}"'
+        text = "srun starts programs on the nodes of a Slurm job, and this job runs on this machine"
+        yield Finding("warning", "launcher-nodes", started.where, text, hint)
 
 
 def check_script(job: LaunchPlan, paths: Container[str]) -> Iterator[Finding]:

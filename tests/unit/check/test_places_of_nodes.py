@@ -105,3 +105,16 @@ def test_batch_norms_that_lightning_synchronizes_need_gpus(tmp_path: Path) -> No
     text = LIGHTNING.format(", devices=2, sync_batchnorm=True")
     assert "cuda-on-cpu" in found(tmp_path, text)
     assert "cuda-on-cpu" not in found(tmp_path, text, **GPUS)
+
+
+def test_srun_needs_slurm(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch.distributed as dist\ndist.init_process_group('gloo')\n")
+    (tmp_path / "job.sh").write_text("#SBATCH -N1\nsrun torchrun --nproc_per_node=2 train.py\n")
+
+    def hints(**fields: Any) -> list[str]:
+        given = {"resources": {"nodes": 1, "nproc_per_node": 2}, "command": "bash job.sh", **fields}
+        return [one.hint for one in findings(tmp_path, **given) if one.check == "launcher-nodes"]
+
+    assert hints() == ['write a job file for what it starts: jobsubmit init --from "sbatch job.sh"']
+    assert hints(command="srun torchrun train.py")[0].endswith('jobsubmit init --from "srun …"')
+    assert hints(**GPUS) == []
