@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, BundleFile
-from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.module import imported_names
+from jobsubmit.check.program.program import Program
+from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.reading import find_module, parsed
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
@@ -70,22 +71,29 @@ def _syntax(file: BundleFile, *, is_this_python: bool) -> Iterator[Finding]:
         yield Finding("error", "boot-file", file.path, f"is not valid Python: {error}")
 
 
-def broken_modules(code: Code, *, is_this_python: bool) -> Iterator[Finding]:
-    """Yield a finding for each file that this job imports, or may import, and that is not valid Python."""
-    reach = _reach_of_broken(code)
-    for path, error in code.program.broken.items():
-        if level := reach.get(path, Reach.PERHAPS):
+def broken_modules(program: Program, reached: Reached | None, *, is_this_python: bool) -> Iterator[Finding]:
+    """Yield a finding for each file that this job imports, or may import, and that is not valid Python.
+
+    Where it is not known what is `reached`, all of them count.
+    """
+    reach = _reach_of_broken(program, reached) if reached is not None else {}
+    for path, error in program.broken.items():
+        if level := reach.get(path, Reach.PERHAPS if reached is not None else Reach.SURELY):
             finding = _not_python(path, error, is_this_python=is_this_python)
             yield finding if level is Reach.SURELY else replace(finding, level="warning")
 
 
-def _reach_of_broken(code: Code) -> dict[str, Reach]:
+def _reach_of_broken(program: Program, reached: Reached) -> dict[str, Reach]:
     """Return how surely each file that is not valid Python is imported, of those that a statement imports."""
-    program, found = code.program, dict[str, Reach]()
+    found = dict[str, Reach]()
     for module, node in program.of(ast.Import, ast.ImportFrom) if program.broken else ():
+        is_for_types = any(
+            isinstance(one, ast.If) and "TYPE_CHECKING" in ast.unparse(one.test) for one in module.above(node)
+        )
+        level = Reach.NEVER if is_for_types else reached.of(node, module)
         for name in imported_names(node, module):
             if (path := find_module(name, program.roots, program.paths)) in program.broken and path is not None:
-                found[path] = max(code.reached.of(node, module), found.get(path, Reach.NEVER))
+                found[path] = max(level, found.get(path, Reach.NEVER))
     return found
 
 

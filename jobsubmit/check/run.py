@@ -74,7 +74,7 @@ from jobsubmit.check.start.hardcoded import check_fixed
 from jobsubmit.check.start.launcher import check_launcher, check_module, check_script, settings_of
 from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import check_ranks
-from jobsubmit.check.start.shell import check_shell
+from jobsubmit.check.start.shell import check_replaced, check_shell
 from jobsubmit.check.start.world import check_world
 from jobsubmit.check.words_of_files import with_words_of_files
 from jobsubmit.common.finding import Finding
@@ -187,12 +187,13 @@ def check_code(
         facts = replace(_facts(plan, words, started, last), libraries=libraries)
         return look_at(program, facts, words)
 
+    is_this_python = plan.backend.is_this_machine
     if not_followed := _safely("code", partial(_nothing, code), plan.boot_file):
+        yield from broken_modules(program, None, is_this_python=is_this_python)
         yield from not_followed
         return
-    is_this_python = plan.backend.is_this_machine
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
-        ("boot-file", lambda: broken_modules(code(), is_this_python=is_this_python)),
+        ("boot-file", lambda: broken_modules(program, code().reached, is_this_python=is_this_python)),
         ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
         ("packages", lambda: check_packages(code(), bundle, job, find_missing)),
         ("versions", lambda: check_versions(code())),
@@ -201,6 +202,7 @@ def check_code(
             "arguments",
             lambda: () if is_unclear else check_arguments(code().line, words, str(plan.boot_file), plan.mode),
         ),
+        ("replaced", lambda: check_replaced(code(), job)),
         ("overrides", lambda: check_overrides(code(), words)),
         ("alone", lambda: () if job.command is None else check_alone(code(), started, last)),
         ("gpu-request", lambda: check_gpu_request(code(), job.backend.missing_gpu_request())),

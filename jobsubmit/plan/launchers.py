@@ -11,6 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jobsubmit.agent import node_contract as contract
+
+_SET_ON_NODES = (
+    *(contract.NNODES, contract.NODE_RANK, contract.NPROC_PER_NODE, contract.NODE_ADDR),
+    *(contract.MASTER_ADDR, contract.MASTER_PORT, contract.RDZV_ID, contract.JOB_ID),
+)
+OF_NODES = re.compile(
+    rf"\$\{{?(?:{'|'.join(map(str, _SET_ON_NODES))})\b\}}?"
+)  # in a word: a shell has to read it there
 OF_SCHEDULERS = ("srun", "mpirun")  # their processes have the variables of a scheduler, and none of torch
 _TORCH_MODULES = {
     "torch.distributed.launch": "launch",

@@ -16,7 +16,7 @@ from jobsubmit.config import Settings
 from jobsubmit.errors import BundleError, JobSubmitError
 from jobsubmit.jobs.prepare import examine
 from jobsubmit.scaffold.draft import JobDraft
-from jobsubmit.scaffold.from_batch_script import read_batch_script
+from jobsubmit.scaffold.from_batch_script import BatchScript, read_batch_script
 from jobsubmit.scaffold.from_code import drafts_from_code, takes_ranks_of_torch
 from jobsubmit.scaffold.from_command import draft_spawn, drafts_from_command
 from jobsubmit.spec.loader import load_mapping
@@ -31,26 +31,29 @@ _REQUIREMENTS = "requirements.txt"
 def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
     """Return the job that a command line means, by how the code in a directory can be started.
 
-    Of a script for sbatch it is the command that this starts. Raises UsageError if the command line is invalid.
+    Of `sbatch script.sh`, the command that the script starts counts. Raises UsageError if the command line is invalid.
     """
     batch = read_batch_script(command, directory)
     drafts = list(drafts_from_command(batch.command if batch else command))
-    program = _program(directory, drafts[0].started_file)
+    program = _program(directory / (batch.folder if batch else ""), drafts[0].started_file)
     if program is not None:
         drafts = _by_code(drafts, program)
-    if program is not None and batch is not None:
-        drafts = [_with_variables(draft, batch.variables, program) for draft in drafts]
-    best = _fitting_best(drafts, _OF_THE_WAY, directory, settings)
-    return replace(best, notes=(*batch.notes, *best.notes)) if batch else best
+    if batch is not None:
+        drafts = [_of_script(draft, batch, program) for draft in drafts]
+    return _fitting_best(drafts, _OF_THE_WAY, directory, settings)
 
 
-def _with_variables(draft: JobDraft, variables: Mapping[str, str], program: Program) -> JobDraft:
-    """Return a draft with the variables of Slurm that its program reads, and that its command does not set."""
+def _of_script(draft: JobDraft, batch: BatchScript, program: Program | None) -> JobDraft:
+    """Return a draft with the numbers of a script, and the variables of Slurm that its program reads."""
     command = str(draft.fields.get("command", ""))
-    texts = {node.value for _, node in program.of(ast.Constant) if isinstance(node.value, str)}
-    read = {name: value for name, value in variables.items() if name in texts and f"{name}=" not in command}
-    env = {**read, **draft.fields.get("env", {})}
-    return replace(draft, fields={**draft.fields, "env": env}) if env else draft
+    constants = program.of(ast.Constant) if program is not None else ()
+    texts = {node.value for _, node in constants if isinstance(node.value, str)}
+    read = {name: value for name, value in batch.variables.items() if name in texts and f"{name}=" not in command}
+    fields: dict[str, Any] = {**draft.fields, "code_dir": batch.folder or "."}
+    fields["resources"] = {**draft.fields.get("resources", {}), **batch.resources}
+    if env := {**read, **draft.fields.get("env", {})}:
+        fields["env"] = env
+    return replace(draft, fields=fields, notes=(*batch.notes, *draft.notes))
 
 
 def choose_start(directory: Path, fields: Mapping[str, Any], settings: Settings) -> JobDraft | None:

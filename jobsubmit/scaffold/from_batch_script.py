@@ -5,36 +5,67 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
 
 from jobsubmit.check.shell.follow import follow_words
 from jobsubmit.check.shell.started import chosen_launch
-from jobsubmit.check.shell.state import Shell
-from jobsubmit.check.shell.texts import is_open
+from jobsubmit.check.shell.state import Executed, Shell
+from jobsubmit.check.shell.texts import HERE, is_open
 from jobsubmit.errors import UsageError
-from jobsubmit.scaffold.from_command import split_command
+from jobsubmit.plan.launchers import Launch
+from jobsubmit.scaffold.from_command import hide_secrets, is_secret_name, split_command
 
 _DIRECTIVE = re.compile(r"^#SBATCH\s+(\S.*)$", re.MULTILINE)
-_OPTION = re.compile(r"--?([A-Za-z][\w-]*)(?:=(.*))?")
-_LONG = {
+_SHORT = {
     **{"N": "nodes", "n": "ntasks", "p": "partition", "A": "account", "q": "qos", "C": "constraint", "x": "exclude"},
     **{"c": "cpus-per-task", "t": "time"},
 }
-_GLUED = re.compile(r"-([Nnc])(\d+)")
-_OF_BACKEND = ("partition", "account", "qos", "constraint", "exclude", "mem", "time")
-_LAST_NUMBER = re.compile(r"(\d+)$")
-_OF_SRUN = re.compile(r"-(?:N|n)\d*|--(?:nodes|ntasks|ntasks-per-node)(?:=.*)?")
-_SHELL_ONLY = re.compile(r"^\s*(module|ml|conda|mamba|source|\.|spack)\s", re.MULTILINE)
-_OF_THE_JOB = re.compile(r"(?:SLURM|MASTER|RDZV)_|NNODES|NODE_RANK|WORLD_SIZE|PATH$|PYTHONPATH$")
+_GLUED = re.compile(r"-([A-Za-z])([^-=\s].*)")
+_SWITCHES = frozenset(
+    [
+        *("exclusive", "requeue", "no-requeue", "parsable", "wait", "hold", "test-only", "contiguous", "overcommit"),
+        *(
+            "oversubscribe",
+            "quiet",
+            "verbose",
+            "no-kill",
+            "spread-job",
+            "use-min-nodes",
+            "W",
+            "H",
+            "Q",
+            "v",
+            "k",
+            "s",
+            "O",
+        ),
+    ]
+)
+_GPUS = re.compile(r"(?:^|,)(?:gpu:)?((?:[A-Za-z][\w.-]*:)?(\d+))(?=[,(]|$)")
+_STARTED_BY_SRUN = re.compile(r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|bash|sh|env)")
+_OF_OTHER_FOLDERS = re.compile(r"^\s*cd\s+[\"']?[/~$].*$", re.MULTILINE)
+_CHANGES_SHELL = re.compile(r"^\s*(module|ml|conda|mamba|spack|(?:source|\.)\s+\S+)(?=\s|$)", re.MULTILINE)
+# Variables that a job of jobsubmit gets otherwise.
+_OF_THE_JOB = re.compile(r"(?:SLURM|MASTER|RDZV)_\w+|NNODES|NODE_RANK|WORLD_SIZE|PATH|LD_LIBRARY_PATH")
+_HAS_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
+_PLAIN = re.compile(r"[A-Za-z][\w-]*")
 
 
-class BatchScript(NamedTuple):
-    """The command that a script starts, the variables that Slurm sets there, and what of the script is left out."""
+@dataclass(frozen=True)
+class BatchScript:
+    """What a script for sbatch starts.
+
+    `command` is a command line, executed in a `folder` of the directory; `resources` are those of the job, where the
+    script says them. `variables` are those that Slurm sets in the script, and `notes` say what is left out.
+    """
 
     command: str
+    folder: str
+    resources: Mapping[str, int]
     variables: Mapping[str, str]
     notes: tuple[str, ...]
 
@@ -45,110 +76,180 @@ def read_batch_script(command: str, directory: Path) -> BatchScript | None:
     Raises UsageError if the script starts no program that is known.
     """
     words = split_command(command)
-    if words[:1] != ["sbatch"]:
+    place = _place_of_script(words) if words[:1] == ["sbatch"] else None
+    found = _read_script(words[place], directory) if place is not None else None
+    if place is None or found is None:
         return None
-    script = next((word for word in words[1:] if not word.startswith("-") and (directory / word).is_file()), "")
-    if not script:
-        return None
-    place = words.index(script)
-    text = (directory / script).read_text(errors="replace")
+    script, text = found
     given = [word for line in _DIRECTIVE.findall(text) for word in _words(line)]
     options = _options([*given, *words[1:place]])
     variables = _variables(options)
-    shell = Shell({**variables}, set(variables), set(), _reader(directory))
+    read = _reader(directory, {script: _OF_OTHER_FOLDERS.sub("", text)})
+    set_before: dict[str, str | list[str]] = {**variables, **_exported(options), "SLURM_SUBMIT_DIR": HERE}
+    shell = Shell(set_before, set(set_before), set(), read)
     executed = follow_words(("bash", script, *words[place + 1 :]), shell)
-    found = chosen_launch(executed, _reader(directory))
-    if found is None:
+    chosen = chosen_launch(executed, read)
+    if chosen is None or not chosen[1].program:
         raise UsageError(
             f"the command: {script} starts no program that jobsubmit knows how to start",
             "give the command that it starts, such as: torchrun --nproc_per_node=8 train.py",
         )
-    one, _ = found
-    left = dict.fromkeys(_SHELL_ONLY.findall(text))
-    notes = [f"from {one.where}: {shlex.join(_shown(one.words))}"]
-    if left:
-        notes.append(
-            f"{', '.join(left)} in {script}: left out; name the Python of the nodes in `backend.python`, or put what "
-            "prepares a node into `setup`"
-        )
-    if backend := _backend(options):
-        notes.append(f"for Slurm, add to the job file: backend: {backend}")
-    environment = [f"{name}={value}" for name, value in sorted(one.environment.items()) if _is_own(name, value)]
-    return BatchScript(shlex.join([*environment, *_with_numbers(one.words, options)]), variables, tuple(notes))
+    one, launch = chosen
+    own = {name: value for name, value in one.environment.items() if _is_of_program(name, value)}
+    notes = (
+        f"from {one.where}: {hide_secrets(shlex.join(one.words))}",
+        *_left_out(script, text, chosen, options, directory),
+    )
+    line = shlex.join([*(f"{name}={own[name]}" for name in sorted(own)), *one.words])
+    return BatchScript(line, launch.folder, _resources(one.words, launch, options), variables, notes)
+
+
+def _place_of_script(words: Sequence[str]) -> int | None:
+    """Return the position of the first word of sbatch that is neither an option nor the value of one."""
+    position = 1
+    while position < len(words):
+        name = words[position].lstrip("-")
+        if not words[position].startswith("-"):
+            return position
+        is_alone = "=" in name or name in _SWITCHES or (not words[position].startswith("--") and len(name) > 1)
+        position += 1 if is_alone else 2
+    return None
+
+
+def _read_script(word: str, directory: Path) -> tuple[str, str] | None:
+    """Return the path of a script in the directory, and its text; None if it is none, or cannot be read."""
+    with suppress(OSError, ValueError):
+        file = (directory / word).resolve()
+        return file.relative_to(directory.resolve()).as_posix(), file.read_text(errors="replace")
+    return None
 
 
 def _words(line: str) -> list[str]:
-    return shlex.split(line, comments=True)
+    with suppress(ValueError):
+        return shlex.split(line, comments=True)
+    return []
 
 
-def _reader(directory: Path) -> Callable[[str], str]:
+def _reader(directory: Path, known: Mapping[str, str]) -> Callable[[str], str]:
+    """Return what reads the files of a directory; of the `known` ones, these texts."""
+
     def read(path: str) -> str:
-        file = directory / path
-        return file.read_text(errors="replace") if path and file.is_file() else ""
+        if path in known:
+            return known[path]
+        found = _read_script(path, directory) if path else None
+        return found[1] if found else ""
 
     return read
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:
-    """Return the options of sbatch with their values; the last of several counts."""
+    """Return options with their values, by their long names; the last of several counts."""
     found: dict[str, str] = {}
-    for word, following in pairwise((*words, "")):
-        if glued := _GLUED.fullmatch(word):
-            found[_LONG[glued[1]]] = glued[2]
-        elif named := _OPTION.fullmatch(word):
-            value = named[2] if named[2] is not None else "" if following.startswith("-") else following
-            found[_LONG.get(named[1], named[1])] = value
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, separator, value = word.lstrip("-").partition("=")
+        if not word.startswith("-"):
+            continue
+        if not word.startswith("--") and (glued := _GLUED.fullmatch(word)):
+            name, separator, value = glued[1], "=", glued[2]
+        if not separator and name not in _SWITCHES and rest and not rest[0].startswith("-"):
+            value = rest.pop(0)
+        found[_SHORT.get(name, name)] = value
     return found
 
 
+def _exported(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of `--export=ALL,LR=3`."""
+    pairs = (one.partition("=") for one in options.get("export", "").split(","))
+    return {name: value for name, separator, value in pairs if separator}
+
+
 def _variables(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that Slurm sets in a script, as far as its options say them."""
-    nodes, tasks = _nodes(options), options.get("ntasks-per-node", "1")
-    gpus = _LAST_NUMBER.search(options.get("gpus-per-node") or options.get("gres", ""))
-    each = int(tasks) if tasks.isdecimal() else 1
+    """Return the variables that Slurm sets in a script, where its options give their values."""
+    nodes, tasks = _number(options, "nodes", 1), _number(options, "ntasks-per-node", 0)
+    gpus = _gpus(options)
     variables = {
-        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),
-        "SLURM_NTASKS_PER_NODE": str(each),
-        "SLURM_NTASKS": options.get("ntasks") or str(int(nodes) * each),
+        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes)),
+        "SLURM_NTASKS_PER_NODE": str(tasks or ""),
+        "SLURM_NTASKS": options.get("ntasks") or str(nodes * (tasks or 1)),
         "SLURM_CPUS_PER_TASK": options.get("cpus-per-task", ""),
-        "SLURM_GPUS_ON_NODE": gpus[1] if gpus else "",
+        "SLURM_GPUS_ON_NODE": gpus[2] if gpus else "",
     }
     return {name: value for name, value in variables.items() if value}
 
 
+def _gpus(options: Mapping[str, str]) -> re.Match[str] | None:
+    """Return the GPUs of a node: `a100:4` or `4`, with the number as group 2."""
+    given = options.get("gpus-per-node", "")
+    if not given:
+        given = next((one for one in options.get("gres", "").split(",") if one.startswith("gpu:")), "")
+    return _GPUS.match(given)
+
+
+def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
+    text = options.get(name, "").partition("-")[0]
+    return int(text) if text.isdecimal() and int(text) else otherwise
+
+
+def _resources(words: Sequence[str], launch: Launch, options: Mapping[str, str]) -> dict[str, int]:
+    """Return the nodes and processes that srun or mpirun starts on; nothing for a command on the first node alone."""
+    name = words[0].rpartition("/")[2]
+    if name not in ("srun", "mpirun", "mpiexec"):
+        return {}
+    own = _options([*takewhile(lambda word: not _STARTED_BY_SRUN.fullmatch(word), words[1:])])
+    own |= {"ntasks": own["np"]} if own.get("np") else {}
+    merged = {**options, **own}
+    if "ntasks" in own and "ntasks-per-node" not in own:
+        merged.pop("ntasks-per-node", None)
+    nodes = _number(merged, "nodes", 1)
+    if launch.launcher not in ("srun", "mpirun"):
+        return {"nodes": nodes}
+    total = _number(merged, "ntasks", nodes)
+    return {"nodes": nodes, "nproc_per_node": _number(merged, "ntasks-per-node", max(1, total // nodes))}
+
+
+def _is_of_program(name: str, value: str) -> bool:
+    """Return whether a variable that a script sets is for its program, known, and no secret."""
+    is_secret = is_secret_name(name) or _HAS_PASSWORD.search(value) is not None
+    return not is_open(value) and not is_secret and _OF_THE_JOB.fullmatch(name) is None
+
+
+def _left_out(
+    script: str, text: str, chosen: tuple[Executed, Launch], options: Mapping[str, str], directory: Path
+) -> Iterator[str]:
+    """Yield what a job file does not have of a script."""
+    shells = [found.partition(" ") for found in dict.fromkeys(_CHANGES_SHELL.findall(text))]
+    names = dict.fromkeys(name for name, _, file in shells if not (file and _read_script(file.strip(), directory)))
+    if names:
+        yield (
+            f"{', '.join(names)} in {script}: left out; name the Python of the nodes in `backend.python`, or put what "
+            "prepares a node into `setup`"
+        )
+    one, launch = chosen
+    own = {name: value for name, value in sorted(one.environment.items()) if not _OF_THE_JOB.fullmatch(name)}
+    if left := [name for name, value in own.items() if not _is_of_program(name, value)]:
+        yield f"{', '.join(left)}: left out, a secret or known only on the cluster; set it in `env` or `secrets`"
+    if words := [word for word in launch.program[1:] if is_open(word)]:
+        yield f"{', '.join(words)}: known only on the cluster; write the value into the job file"
+    if backend := _backend(options):
+        yield f"for Slurm, add to the job file: backend: {backend}"
+
+
 def _backend(options: Mapping[str, str]) -> str:
     """Return what the options say of nodes and queues, as the field `backend` of a job file; empty for nothing."""
-    found = {name: options[name] for name in _OF_BACKEND if options.get(name)}
-    gpus = options.get("gpus-per-node") or options.get("gres", "").partition("gpu:")[2]
-    cpus, tasks = options.get("cpus-per-task", ""), options.get("ntasks-per-node", "1")
-    found |= {"gpus_per_node": gpus} if gpus else {}
-    found |= {"cpus_per_task": str(int(cpus) * int(tasks))} if cpus.isdecimal() and tasks.isdecimal() else {}
-    values = {name: json.dumps(value) if ":" in value else value for name, value in {"kind": "slurm", **found}.items()}
+    found = {
+        name: options[name] for name in ("partition", "account", "qos", "constraint", "exclude") if options.get(name)
+    }
+    if re.fullmatch(r"[1-9]\d*[KMGT]", options.get("mem", "")):
+        found["mem"] = options["mem"]
+    if (gpus := _gpus(options)) is not None:
+        found["gpus_per_node"] = gpus[1]
+    if cpus := _number(options, "cpus-per-task", 0):
+        found["cpus_per_task"] = str(cpus * _number(options, "ntasks-per-node", 1))
+    is_number = {"gpus_per_node", "cpus_per_task"}
+    values = {
+        name: value if _PLAIN.fullmatch(value) or (name in is_number and value.isdecimal()) else json.dumps(value)
+        for name, value in {"kind": "slurm", **found}.items()
+    }
     return "{" + ", ".join(f"{name}: {value}" for name, value in values.items()) + "}" if found else ""
-
-
-def _nodes(options: Mapping[str, str]) -> str:
-    text = options.get("nodes", "1").partition("-")[0]
-    return text if text.isdecimal() else "1"
-
-
-def _with_numbers(words: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return the words of a command; srun takes the numbers that it is not given from the script."""
-    if words[0].rpartition("/")[2] != "srun" or any(_OF_SRUN.fullmatch(word) for word in words):
-        return list(words)
-    tasks = options.get("ntasks-per-node") or ""
-    count = (
-        [f"--ntasks-per-node={tasks}"] if tasks else [f"--ntasks={options['ntasks']}"] if "ntasks" in options else []
-    )
-    return [words[0], f"--nodes={_nodes(options)}", *count, *words[1:]]
-
-
-def _is_own(name: str, value: str) -> bool:
-    """Return whether a variable that a script sets is one of its program, and known."""
-    return not is_open(value) and _OF_THE_JOB.search(name) is None
-
-
-def _shown(words: Sequence[str]) -> list[str]:
-    """Return the words up to the program."""
-    end = next((number for number, word in enumerate(words) if word.endswith(".py")), len(words) - 1)
-    return list(words[: end + 1])

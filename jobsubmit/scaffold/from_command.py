@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobsubmit.errors import UsageError
-from jobsubmit.plan.launchers import Launch, parse_launch
+from jobsubmit.plan.launchers import OF_NODES, Launch, parse_launch
 from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
 from jobsubmit.spec.field_types import env_name_problem
@@ -18,9 +18,9 @@ _HINT = "write it like: torchrun --nproc_per_node=8 train.py --lr 0.1"
 _SECRET = re.compile(r"(?i)(^|_)(api_?key|key|token|secret|password|passwd)($|_)")
 _SUBMITS = ("sbatch", "salloc", "qsub", "bsub")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_CONTINUED = re.compile(r"(?<!\\)\\(?:\r?\n|\s*\Z)")
-# What each node sets before the start command.
-_OF_JOB = re.compile(r"\$\{?(?:NNODES|NODE_RANK|NPROC_PER_NODE|NODE_ADDR|MASTER_ADDR|MASTER_PORT)\b")
+_CONTINUED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\(?:\r?\n|\s*\Z)|\\.""", re.DOTALL)
+_TAKES_TEXT = re.compile(r"-[a-z]*c")
+_EXPORTED = re.compile(r"--export=.*")
 _NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _UNDERSTOOD = (
     *("nnodes", "nproc_per_node", "use_env", "standalone", "rdzv_backend", "max_restarts", "no_python"),
@@ -84,12 +84,14 @@ def hide_secrets(text: str) -> str:
         word = rest.pop(0)
         name, _, value = word.partition("=")
         count = _words_of_secret(word, rest)
-        is_secret = count is not None or (_ASSIGNMENT.fullmatch(word) and _SECRET.search(name))
+        is_assigned = bool(_ASSIGNMENT.fullmatch(word) and _SECRET.search(name))
+        is_exported = bool(_EXPORTED.fullmatch(word) and any(map(_SECRET.search, re.split("[,=]", value))))
+        is_secret = count is not None or is_assigned or is_exported
         shown.append(f"{name}=…" if is_secret and value else shlex.quote(word))
         shown += ["…"] * (count or 0)
         del rest[: count or 0]
     line = " ".join(shown)
-    return " ".join((line if "…" in line else _CONTINUED.sub(" ", text)).split())
+    return " ".join((line if "…" in line else _in_one_line(text)).split())
 
 
 def job_name(text: str) -> str:
@@ -124,10 +126,20 @@ def _parse(text: str) -> tuple[dict[str, str], Launch]:
     return env, launch
 
 
+def is_secret_name(name: str) -> bool:
+    """Return whether a variable seems to hold a secret, by its name."""
+    return _SECRET.search(name) is not None
+
+
+def _in_one_line(text: str) -> str:
+    """Return a command without the backslashes at the ends of its lines, outside of quotes."""
+    return _CONTINUED.sub(lambda found: "" if re.fullmatch(r"\\(?:\r?\n|\s*)", found[0]) else found[0], text)
+
+
 def split_command(text: str) -> list[str]:
     """Return the words of a command, which a backslash may continue on the next line; raise UsageError."""
     try:
-        return shlex.split(_CONTINUED.sub(" ", text))
+        return shlex.split(_in_one_line(text))
     except ValueError as error:
         raise UsageError(f"the command: {error}", "check the quotes: it is split like a shell command") from None
 
@@ -156,7 +168,7 @@ def _in_a_mode(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     """Return the modes that start a file as the command does."""
     if launch.is_module or launch.launcher == "fabric" or _no_python(launch) or not launch.program[0].endswith(".py"):
         return []
-    if any(launch.options.get(name) for name in _BY_LAUNCHER_ALONE) or _has_variables(own_words):
+    if any(launch.options.get(name) for name in _BY_LAUNCHER_ALONE) or any(map(OF_NODES.search, own_words)):
         return []
     started = {"boot_file": launch.program[0].removeprefix("./")}
     hyperparameters, args, notes = _arguments(own_words)
@@ -224,8 +236,8 @@ def _of_launcher(launch: Launch) -> list[str]:
 
 def _by_command(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     """Return the command that starts a program as the launcher would, on each node."""
-    if _has_variables(own_words):
-        return [_with_variables(draft, own_words) for draft in _by_command(launch, ())]
+    if launch.launcher and any(map(OF_NODES.search, own_words)):
+        return [_with_variables(draft, own_words, launch.program[0]) for draft in _by_command(launch, ())]
     hyperparameters, args, notes = _arguments(own_words)
     words = _filled({"hyperparameters": hyperparameters, "args": args})
     program = launch.program[0]
@@ -252,32 +264,31 @@ def _by_command(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
         text = f'{_TORCHRUN} --no-python bash -c \'{ranks} exec "$0" "$@"\' "$0" "$@"'
         command = ["bash", "-c", text, *launch.python, *module, program]
     else:
-        shell = ["bash"] if program.endswith(".sh") else []  # `sh` or a file without `x` would not start it
-        command = [*shell, *launch.program]
+        shell = ["bash"] if program.endswith(".sh") else []  # it may not be executable
+        command = [*shell, program, *own_words]
+        reads_text = program.rpartition("/")[2] in ("bash", "sh") and any(map(_TAKES_TEXT.fullmatch, own_words))
+        if any(map(OF_NODES.search, own_words)) and not reads_text:
+            text = " ".join(map(_quoted, command))
+            command = ["bash", "-c", f'exec {text} "$@"', program]
         return [JobDraft({"command": _spelled(command), "resources": {"nodes": 1, "nproc_per_node": 1}})]
     fields = {"command": _spelled(command), "resources": _resources(launch), **words}
     return [JobDraft(fields, (*notes, *_of_launcher(launch)))]
 
 
-def _has_variables(words: Sequence[str]) -> bool:
-    """Return whether a word has a variable that each node sets: a shell has to read it there."""
-    return any(_OF_JOB.search(word) for word in words)
-
-
-def _with_variables(draft: JobDraft, own_words: Sequence[str]) -> JobDraft:
+def _with_variables(draft: JobDraft, own_words: Sequence[str], program: str) -> JobDraft:
     """Return a draft whose command has a shell read the program's own words."""
     command, text = draft.fields["command"], " ".join(map(_quoted, own_words))
     if isinstance(command, list) and command[:2] == ["bash", "-c"]:
         command = [*command[:2], f"{command[2]} {text}", *command[3:]]
     else:
         start = command if isinstance(command, str) else shlex.join(command)
-        command = ["bash", "-c", f'exec {start} {text} "$@"', start.rpartition(" ")[2]]
+        command = ["bash", "-c", f'exec {start} {text} "$@"', program]
     return replace(draft, fields={**draft.fields, "command": command})
 
 
 def _quoted(word: str) -> str:
     """Return a word as a shell reads it: with the values of its variables."""
-    if not _OF_JOB.search(word):
+    if not OF_NODES.search(word):
         return shlex.quote(word)
     return '"' + re.sub(r'(["\\`])', r"\\\1", word) + '"'
 

@@ -84,10 +84,10 @@ def diagnose(lines: Iterable[str], *, signal: int | None = None, reason: str = "
     for row in TABLE:
         if found := re.search(row.pattern, text):
             groups = [group or "?" for group in found.groups()]
-            return Diagnosis(_filled(row.meaning, groups), _filled(row.hint, groups))
+            return Diagnosis(_with_groups(row.meaning, groups), _with_groups(row.hint, groups))
     return SIGNALS.get(signal) if signal is not None else None
 
 
-def _filled(text: str, groups: Sequence[str]) -> str:
+def _with_groups(text: str, groups: Sequence[str]) -> str:
     """Return a text with a pattern's groups in place of `{0}`, `{1}` …; other braces stay: `env: {A: "1"}`."""
     return re.sub(r"\{(\d)\}", lambda found: groups[int(found[1])], text)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value, origins
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, own_method
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -21,7 +21,7 @@ def check_accelerate_on_cpus(code: Code, launched_with: Mapping[str, Any]) -> It
 
 
 def is_on(launched_with: Mapping[str, Any], name: str, *, usually: bool = False) -> bool:
-    """Return whether an option of `accelerate launch` is on, by default or as it is `usually`."""
+    """Return whether an option of `accelerate launch` is on; `usually` says so for one that is not given."""
     return str(launched_with.get(name, usually)).lower() != "false"
 
 
@@ -69,18 +69,24 @@ def _prepares_loss(code: Code) -> Iterator[Finding]:
 
 
 def _is_loss(code: Code, node: ast.AST, module: Module) -> bool:
-    """Return whether a call makes a loss, of torch or of the program, that has no parameters."""
-    name = code.program.name_of(node.func, module) if isinstance(node, ast.Call) else ""
+    """Return whether a call makes a loss, of torch or of the program, that surely has no parameters."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = code.program.name_of(node.func, module)
     found = code.program.definition(name)
     if found is None or not isinstance(found[1], ast.ClassDef):
         return _is_loss_of_torch(name)
     home, owner = found[0], found[1]
     bases = [code.program.name_of(base, home) for base in owner.bases]
-    made = [code.program.name_of(one.func, home) for one in walk(owner) if isinstance(one, ast.Call)]
-    layers = [one for one in made if one.startswith("torch.nn.") and not one.startswith("torch.nn.functional.")]
+    maker = own_method(owner, "__init__")
+    made = [one.func for one in walk(maker) if isinstance(one, ast.Call)] if maker is not None else []
+    is_plain = all(_is_loss_of_torch(code.program.name_of(one, home)) or "super" in ast.unparse(one) for one in made)
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
     is_of_torch = any(base == "torch.nn.Module" or _is_loss_of_torch(base) for base in bases)
-    return owner.name.endswith("Loss") and is_of_torch and all(map(_is_loss_of_torch, layers))
+    return (
+        owner.name.endswith("Loss") and is_of_torch and is_plain and all(isinstance(one, ast.Constant) for one in given)
+    )
 
 
 def _is_loss_of_torch(name: str) -> bool:
-    return name.startswith("torch.nn.") and name.endswith("Loss")
+    return name.startswith("torch.nn.") and name.endswith("Loss") and not name.endswith("WithLoss")

@@ -29,6 +29,7 @@ TRAINERS = (
     ),
 )
 _DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
+_OLD_DEVICES = ("num_processes", "gpus")  # of Lightning 1
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
 
@@ -41,7 +42,7 @@ def check_lightning(code: Code, read: Callable[[str], str], *, is_by_fabric: boo
     """
     nodes = [] if is_by_fabric else list(_nodes_of_lightning(code, read))
     yield from nodes
-    yield from _devices_of_lightning(code) if not nodes else ()
+    yield from _devices_of_lightning(code) if not nodes and not is_by_fabric else ()
     yield from _nodes_of_arguments(code)
     yield from _nodes_composed(code)
     if {"LightningCLI"} & code.names and code.facts.has_launcher:
@@ -79,30 +80,41 @@ def _how_to_count(code: Code, call: ast.Call, module: Module) -> str:
 
 
 def _devices_of_lightning(code: Code) -> Iterator[Finding]:
-    """Yield a warning for another number of devices than a node has processes, or for none on nodes without GPUs.
+    """Yield a warning where no Trainer gets as many devices as a node has processes; on CPUs the default is one.
 
     Source: `TorchElasticEnvironment.validate_settings` and `CPUAccelerator.auto_device_count` of Lightning 2.6.
     """
-    for module, call, name in code.reached.calls if code.facts.has_launcher and code.processes else ():
-        settings = [code.values.of(one.value, module) for one in call.keywords if one.arg is None]
-        if name not in TRAINERS or any("devices" in one if isinstance(one, dict) else True for one in settings):
+    if not code.facts.has_launcher or not code.processes:
+        return
+    found: list[Finding] = []
+    for module, call, name in code.reached.calls:
+        if name not in TRAINERS or not name.endswith("Trainer"):
             continue
-        given = argument(call, "devices")
-        devices = 1 if given is None and code.facts.gpus == 0 else code.values.of(given, module)
-        if is_count(devices) and devices > 0 and devices != code.processes:
-            said = (
-                f"devices of {spelled(call.func)}() is {devices}, and a node of the job has {code.processes} processes"
-            )
-            if given is None:
-                said = "without `devices`, Lightning starts no more than one process on each node without GPUs"
-            yield Finding(
+        given, devices = argument(call, "devices"), _devices_given(code, call, module)
+        if not is_count(devices) or devices <= 0 or devices == code.processes:
+            return
+        said = f"devices of {spelled(call.func)}() is {devices}, and a node of the job has {code.processes} processes"
+        if given is None:
+            said = "without `devices`, Lightning starts no more than one process on each node without GPUs"
+        found.append(
+            Finding(
                 "warning",
                 "lightning-devices",
                 module.where(call),
-                f"{said}: it refuses that, or each process trains alone",
+                f"{said}: the job would fail, or each process would train alone",
                 'pass devices=int(os.environ["LOCAL_WORLD_SIZE"])',
             )
-            return
+        )
+    yield from found[:1]
+
+
+def _devices_given(code: Code, call: ast.Call, module: Module) -> Any:
+    """Return the number of devices of a Trainer; UNKNOWN where that is not clear."""
+    if hides_arguments(call) or any(one.arg in _OLD_DEVICES for one in call.keywords):
+        return UNKNOWN
+    if (given := argument(call, "devices")) is not None:
+        return code.values.of(given, module)
+    return 1 if code.facts.gpus == 0 else UNKNOWN
 
 
 def _nodes_given(code: Code, call: ast.Call, module: Module, read: Callable[[str], str]) -> Any:

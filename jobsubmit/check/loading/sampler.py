@@ -128,7 +128,8 @@ def _shuffles(code: Code, call: ast.Call, module: Module) -> bool:
     is_changed = (function, shuffle.id) in module.own_stores
     calls = code.program.calls_to(function, module) if not is_changed else ()
     given = ((home, given_for(one, function, shuffle.id)) for home, one in calls)
-    return any(one is not None and code.values.of(one, home) is True for home, one in given)
+    values = [one is not None and code.values.of(one, home) is True for home, one in given]
+    return bool(values) and all(values)
 
 
 def _seeded_by_rank(code: Code) -> Iterator[Finding]:

@@ -80,7 +80,7 @@ def compose(
     path = _chosen(_CONFIG_PATH, words) or _text(given.get("config_path"))
     computed = given.get("config_path") if path is None else None
     if computed is not None and isinstance(value := value_of(computed, module), (str, PurePosixPath)):
-        path = posixpath.relpath(str(value), posixpath.dirname(module.path))
+        path = posixpath.relpath(str(value) or ".", posixpath.dirname(module.path) or ".")
     file = _chosen(_CONFIG_NAME, words) or _text(given.get("config_name"))
     is_old = path is not None and not file and path.endswith((".yaml", ".yml"))
     if path is not None and is_old:

@@ -191,7 +191,7 @@ class Module:
 
     @cached_property
     def _above(self) -> dict[ast.AST, tuple[ast.AST, ...]]:
-        """Return what each node is in that was asked for: most are asked for a dozen times."""
+        """Return the results of `above` so far: most nodes are asked for a dozen times."""
         return {}
 
     def _found_above(self, node: ast.AST) -> Iterator[ast.AST]:

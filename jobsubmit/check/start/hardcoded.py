@@ -75,9 +75,7 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
                 "node"
             )
         elif names := _options_of(code, argument(call, "world_size", 3), module):
-            hint = (
-                f"it is computed from {names}: pass the numbers of the job, $NNODES and $NPROC_PER_NODE, with `bash -c`"
-            )
+            hint = f"it is computed from {names}: pass $NNODES and $NPROC_PER_NODE in command: [bash, -c, …]"
         else:
             hint = "world_size counts the processes of all nodes: multiply those of a node by the number of nodes"
         yield Finding("error", "fixed-world-size", module.where(call), why, hint)
@@ -205,11 +203,11 @@ def _host(text: str) -> str:
 
 
 def _is_elsewhere(host: str) -> bool:
-    """Return whether an address in numbers is not one of this machine: no process could listen there."""
+    """Return whether an address in numbers is surely none of this machine: no process could listen there."""
     with suppress(ValueError, OSError):
         address = ipaddress.IPv4Address(host)
         own = _OWN_ADDRESS.findall(Path("/proc/net/fib_trie").read_text())  # no socket: a check must open none
-        return not address.is_loopback and host not in own
+        return bool(own) and not address.is_loopback and not address.is_unspecified and host not in own
     return False
 
 

@@ -150,7 +150,7 @@ def _asked_of_library(code: Code, call: ast.Call, name: str, module: Module) -> 
     if name not in TRAINERS:
         return ""
     if code.values.of(argument(call, "sync_batchnorm"), module) is True:
-        return "sync_batchnorm=True"
+        return "sync_batchnorm=True" if _may_have_batch_norms(code) else ""
     accelerator = code.values.of(argument(call, "accelerator"), module)
     return f'accelerator="{accelerator}"' if accelerator in ("gpu", "cuda") else ""
 

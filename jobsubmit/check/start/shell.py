@@ -8,17 +8,17 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from jobsubmit.check.code import Code
 from jobsubmit.check.shell.commands import SHELLS
 from jobsubmit.check.shell.parsing import has_errors, parse_shell
-from jobsubmit.check.shell.started import Started, file_of
+from jobsubmit.check.shell.started import Started
 from jobsubmit.check.shell.texts import is_open
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.launchers import OF_SCHEDULERS
+from jobsubmit.plan.launchers import OF_NODES, OF_SCHEDULERS
 from jobsubmit.plan.processes import build_boot_words
 
 _OF_PROCESS = re.compile(r"\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b")
-_OF_JOB = re.compile(r"\$\{?(?:NNODES|NODE_RANK|NPROC_PER_NODE|NODE_ADDR|MASTER_ADDR|MASTER_PORT)\b\}?")
 _SAID = re.compile(r"line (\d+): (.*)")
 _CONDITIONS = ("if_statement", "case_statement", "list", "while_statement")
 _LONGEST_S = 5
@@ -41,7 +41,6 @@ _OF_THIS_SHELL = re.compile(
 def check_shell(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield options that a shell takes for a command, variables that it lacks, and texts that nodes do not share."""
     yield from _of_setup_alone(job)
-    yield from _not_replaced(job, started, read)
     yield from _unreadable(job, read)
     yield from _cut(started, read)
     yield from _ended(started, read)
@@ -52,6 +51,23 @@ def check_shell(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
     yield from _dropped(job, started)
     if job.nodes > 1:
         yield from _own_texts(started)
+
+
+def check_replaced(code: Code, job: LaunchPlan) -> Iterator[Finding]:
+    """Yield an error for a variable of the nodes in a word that no shell reads: the program gets `$NNODES` as it is."""
+    if "expandvars" in code.names:
+        return
+    given = [(value.text, value.field) for value in build_boot_words(job) if value.field]
+    command = job.command or ()
+    if not any(word.rpartition("/")[2] in SHELLS for word in command):
+        given += [(word, "command") for word in command]
+    for text, field in given:
+        found = OF_NODES.search(text)
+        if found is not None and not any(map(str.isspace, text)):  # several words may be for a shell of the program
+            said = f"{text}: no shell replaces {found[0]} here, so the program gets it as it is"
+            hint = "have a shell read it: command: [bash, -c, 'exec python train.py --nodes $NNODES']"
+            yield Finding("error", "not-replaced", field, said, hint)
+            return
 
 
 def _of_setup_alone(job: LaunchPlan) -> Iterator[Finding]:
@@ -69,21 +85,6 @@ def _of_setup_alone(job: LaunchPlan) -> Iterator[Finding]:
     if last.startswith(("export", "declare")) or "=" in last.partition(" ")[0]:
         hint = "set it in `env` of the job file"
     yield Finding("warning", "setup-alone", "setup", said, hint)
-
-
-def _not_replaced(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
-    """Yield an error for a variable of the job in a word that no shell reads: the program gets `$NNODES` as it is."""
-    given = [(value.text, value.field) for value in build_boot_words(job) if value.field]
-    command = job.command or ("",)
-    is_script = command[0].rpartition("/")[2] in SHELLS and "-c" in command
-    given += [] if is_script else [(word, "command") for word in command]
-    for text, field in given:
-        found = _OF_JOB.search(text)
-        if found is not None and "expandvars" not in read(job.boot_file or file_of(started.launch, read)):
-            said = f"{text}: no shell replaces {found[0]} here, so the program gets it as it is"
-            hint = "have a shell read it: command: [bash, -c, 'exec python train.py --nodes $NNODES']"
-            yield Finding("error", "not-replaced", field, said, hint)
-            return
 
 
 def _unreadable(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding]:

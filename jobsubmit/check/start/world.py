@@ -142,7 +142,7 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
         )
         if zero:
             said = f"{zero} is 0 on all {code.facts.nodes} nodes, so they have the same ranks"
-            hint = f"pass {zero} $NODE_RANK, with `bash -c`"
+            hint = f"pass {zero} $NODE_RANK in command: [bash, -c, …], where a shell reads the variable"
         yield Finding(code.level_of(call, module), "same-ranks", module.where(call), said, hint)
         return
 
@@ -171,7 +171,7 @@ def _unpassed_node_rank(code: Code) -> Iterator[Finding]:
                 f"{option.default}, and have the same ranks",
                 "use --rank, which mode spawn passes: it is the number of the node"
                 if code.facts.mode == "spawn"
-                else f"pass {max(option.names, key=len)}=$NODE_RANK in a `command` with `bash -c`, which replaces the "
+                else f"pass {max(option.names, key=len)}=$NODE_RANK in command: [bash, -c, …], where a shell reads the "
                 "variable",
             )
             return

@@ -137,6 +137,7 @@ print(loss / dist.get_world_size())
         ("import broken", ["error"]),
         ("if os.environ.get('UNSET_IN_TESTS'):\n    import broken", ["warning"]),
         ("choice = 'a'\nif choice == 'b':\n    import broken", []),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import broken", []),
     ],
 )
 def test_a_module_that_is_not_valid_and_perhaps_not_imported(
@@ -230,6 +231,10 @@ def test_a_loss_of_the_program_that_is_prepared_on_cpus(tmp_path: Path) -> None:
     assert "prepared-loss" in found(tmp_path, text.replace("LAYER", "nn.MSELoss()"))
     assert "prepared-loss" in found(tmp_path, text.replace("nn.Module", "nn.MSELoss").replace("LAYER", "1"))
     assert "prepared-loss" not in found(tmp_path, text.replace("LAYER", "nn.Linear(1, 1)"))
+    assert "prepared-loss" not in found(tmp_path, text.replace("LAYER", "torchvision.models.vgg16()"))
+    assert "prepared-loss" not in found(
+        tmp_path, text.replace("LAYER", "1").replace("OwnLoss()", "OwnLoss(nn.Linear(1, 1))")
+    )
 
 
 def test_a_loss_that_is_prepared_on_cpus(tmp_path: Path) -> None:
@@ -268,3 +273,24 @@ def test_a_loader_that_a_function_goes_through_is_prepared(tmp_path: Path) -> No
     assert "no-sampler" in found(
         tmp_path, CYCLED.replace(", PREPARED", ",").replace("self.model,)", "self.model)"), **GPUS
     )
+
+
+def test_a_loader_that_several_callers_give_what_fits(tmp_path: Path) -> None:
+    text = f"""{STARTED}
+def loader(data, train, shuffle):
+    sampler = DistributedSampler(data) if train else None
+    return DataLoader(data, sampler=sampler, shuffle=shuffle)
+data = TensorDataset(torch.ones(8))
+loader(data, True, FIRST), loader(data, False, True)
+"""
+    assert "sampler-and-shuffle" not in found(tmp_path, text.replace("FIRST", "False"), **GPUS)
+    assert "sampler-and-shuffle" in found(tmp_path, text.replace("FIRST", "True"), **GPUS)
+
+
+def test_a_configuration_of_hydra_beside_the_boot_file(tmp_path: Path) -> None:
+    text = CHOSEN.replace('str(pathlib.Path(__file__).parent.joinpath("app", "config"))', "os.path.dirname(__file__)")
+    text = text.replace("import pathlib, hydra", "import os, hydra, broken").replace(
+        "config_path", 'config_name="a", config_path'
+    )
+    with_files(tmp_path, {"train.py": text, "broken.py": "def (:\n", "a.yaml": "_target_: torch.nn.Identity\n"})
+    assert [(one.level, one.check) for one in findings(tmp_path)] == [("error", "boot-file")]

@@ -33,16 +33,16 @@ def test_an_option_of_one_dash_is_passed(tmp_path: Path, option: str) -> None:
     (tmp_path / "train.py").write_text(SPAWNED)
     assert of_places(tmp_path, command=["bash", "-c", f"python train.py -n $NNODES -g $NPROC_PER_NODE {option}"]) == []
     assert of_places(tmp_path, command="python train.py -n 2 -g 2") == [
-        ("same-ranks", "pass --nr=$NODE_RANK in a `command` with `bash -c`, which replaces the variable")
+        ("same-ranks", "pass --nr=$NODE_RANK in command: [bash, -c, …], where a shell reads the variable")
     ]
 
 
 def test_numbers_that_do_not_fit_name_the_options_that_give_them(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SPAWNED)
     assert dict(of_places(tmp_path, command="python train.py -n 4 -g 2 -nr 0")) == {
-        "fixed-world-size": "it is computed from --nodes, --gpus: pass the numbers of the job, $NNODES and "
-        "$NPROC_PER_NODE, with `bash -c`",
-        "same-ranks": "pass --nr $NODE_RANK, with `bash -c`",
+        "fixed-world-size": "it is computed from --nodes, --gpus: pass $NNODES and $NPROC_PER_NODE in command: "
+        "[bash, -c, …]",
+        "same-ranks": "pass --nr $NODE_RANK in command: [bash, -c, …], where a shell reads the variable",
     }
 
 
@@ -53,6 +53,10 @@ def test_a_variable_that_no_shell_replaces(tmp_path: Path) -> None:
     assert "not-replaced" in dict(of_places(tmp_path, command=plain, **given))
     assert "not-replaced" in dict(of_places(tmp_path, command=[*plain, "-nr", "${NODE_RANK}"]))
     assert "not-replaced" in dict(of_places(tmp_path, args=["--nr=$NODE_RANK"]))
+    for shell in (["env", "A=1", "bash", "-lc"], ["timeout", "9", "sh", "-c"]):
+        start = [*shell, "python train.py -n $NNODES -g 2 -nr $NODE_RANK"]
+        assert "not-replaced" not in dict(of_places(tmp_path, command=start))
+    assert "not-replaced" not in dict(of_places(tmp_path, args=["torchrun --node_rank=$NODE_RANK other.py"]))
     (tmp_path / "train.py").write_text(f"{SPAWNED}\nprint(os.path.expandvars('$HOME'))\n")
     assert "not-replaced" not in dict(of_places(tmp_path, args=["--nr=$NODE_RANK"]))
 
@@ -80,6 +84,8 @@ def test_an_address_of_another_machine_on_this_one(tmp_path: Path, begins: str) 
 
     assert level("192.0.2.7") == ["error"]  # an address of documentation: no machine has it
     assert "error" not in level("192.0.2.7", **GPUS)
+    one = {"resources": {"nodes": 1, "nproc_per_node": 1}}
+    assert "error" not in level("0.0.0.0", **one)
     assert level("127.0.0.101") == ([] if begins.startswith("method") else ["warning"])
 
 
@@ -95,6 +101,8 @@ LIGHTNING = "import lightning as L\nL.Trainer(num_nodes=2{}).fit(None)\n"
         (", devices='auto'", GPUS, False),
         ("", GPUS, False),
         (", **settings", {}, False),
+        (", num_processes=2", {}, False),
+        (", devices=2); L.Trainer(devices=1", {}, False),
     ],
 )
 def test_devices_that_lightning_takes(tmp_path: Path, given: str, fields: dict[str, Any], expected: bool) -> None:
@@ -103,8 +111,10 @@ def test_devices_that_lightning_takes(tmp_path: Path, given: str, fields: dict[s
 
 def test_batch_norms_that_lightning_synchronizes_need_gpus(tmp_path: Path) -> None:
     text = LIGHTNING.format(", devices=2, sync_batchnorm=True")
-    assert "cuda-on-cpu" in found(tmp_path, text)
-    assert "cuda-on-cpu" not in found(tmp_path, text, **GPUS)
+    with_layers = f"import torch\nlayer = torch.nn.BatchNorm1d(2)\n{text}"
+    assert "cuda-on-cpu" in found(tmp_path, with_layers)
+    assert "cuda-on-cpu" not in found(tmp_path, text)
+    assert "cuda-on-cpu" not in found(tmp_path, with_layers, **GPUS)
 
 
 def test_srun_needs_slurm(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from command import Command
 
 from jobsubmit.config import load_settings
@@ -79,7 +80,7 @@ def test_one_command_is_enough(jobsubmit: Command, tmp_path: Path) -> None:
     assert jobsubmit.json("validate", "job.yaml")["valid"]
 
 
-@pytest.mark.parametrize("text", ["#!/bin/bash\n#SBATCH -N1\necho done\n", ""])
+@pytest.mark.parametrize("text", ["#!/bin/bash\n#SBATCH -N1\necho done\n", '#!/bin/bash\nsrun "$@"\n', ""])
 def test_a_script_that_starts_nothing_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"job\.sh starts no program"):
         of_script(text, tmp_path)
@@ -88,3 +89,74 @@ def test_a_script_that_starts_nothing_is_refused(text: str, tmp_path: Path) -> N
 def test_a_script_that_is_not_here_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="submits a job of its own"):
         of_script(TASKS, tmp_path, "sbatch other.sh")
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("#SBATCH -N2\n#SBATCH --ntasks-per-node=4\nsrun python train.py -n 10 --nodes=1", (2, 4)),
+        ("#SBATCH -N2\nsrun --ntasks-per-node=1 torchrun --nproc_per_node=8 train.py", (2, 8)),
+        ("#SBATCH -N2\n#SBATCH --ntasks-per-node=4\nsrun -n8 python train.py", (2, 4)),
+        ("#SBATCH --nodes=2 --ntasks=6\nmpirun python train.py", (2, 3)),
+        ("#SBATCH --gres=gpu:a100\nsrun torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE train.py", (1, None)),
+        ("srun torchrun --nproc_per_node=$SLURM_NTASKS_PER_NODE train.py", (1, None)),
+        ("#SBATCH --gpus-per-node=h100:2\nsrun torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE train.py", (1, 2)),
+    ],
+)
+def test_numbers_of_a_script(lines: str, expected: tuple[int, int | None], tmp_path: Path) -> None:
+    resources = of_script(f"#!/bin/bash\n{lines}\n", tmp_path).fields["resources"]
+    assert (resources["nodes"], resources.get("nproc_per_node")) == expected
+
+
+@pytest.mark.parametrize("folder", ["$SLURM_SUBMIT_DIR", "/home/me/project", '"$HOME/project"'])
+def test_a_script_that_changes_to_the_directory_of_the_code(folder: str, tmp_path: Path) -> None:
+    draft = of_script(f"#!/bin/bash\n#SBATCH --comment=don't\ncd {folder}\nsrun torchrun train.py\n", tmp_path)
+    assert (draft.fields["code_dir"], draft.fields["boot_file"]) == (".", "train.py")
+
+
+def test_a_script_that_changes_to_a_folder_of_the_code(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").write_text(TRAIN)
+    draft = of_script("#!/bin/bash\ncd src\nsrun torchrun train.py\n", tmp_path)
+    assert (draft.fields["code_dir"], draft.fields["boot_file"]) == ("src", "train.py")
+
+
+def test_no_secret_of_a_script_is_written_or_shown(tmp_path: Path) -> None:
+    lines = (
+        "export API_KEY=hidden1\nexport DB=postgres://u:hidden2@h\nsrun --export=ALL,MY_TOKEN=hidden3 torchrun train.py"
+    )
+    draft = of_script(f"#!/bin/bash\n{lines}\n", tmp_path)
+    assert "hidden" not in str(draft)
+    assert "API_KEY, DB: left out, a secret or known only on the cluster; set it in `env` or `secrets`" in draft.notes
+
+
+def test_what_only_the_cluster_knows_is_noted(tmp_path: Path) -> None:
+    lines = "export OUT=$SCRATCH/x DATA_PATH=/data\nsrun torchrun train.py --out $OUT --id $SLURM_JOB_ID --lr $LR"
+    draft = of_script(f"#!/bin/bash\n{lines}\n", tmp_path, "sbatch --export=ALL,LR=3 -o log job.sh")
+    assert draft.fields["env"] == {"DATA_PATH": "/data", "LR": "3"}
+    assert draft.fields["hyperparameters"]["lr"] == 3
+    assert "$SCRATCH/x, $SLURM_JOB_ID: known only on the cluster; write the value into the job file" in draft.notes
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "../job.sh", "x" * 300])
+def test_only_a_script_of_the_directory_is_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "job.sh").write_text(TASKS)
+    with pytest.raises(UsageError, match="submits a job of its own"):
+        of_script(TASKS, tmp_path / "inner", f"sbatch {name}")
+    assert of_script(TASKS, tmp_path, f"sbatch {tmp_path}/job.sh").fields["resources"]["nodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("-p a,b -x node[01-02] --mem=0 --time=30", 'partition: "a,b", exclude: "node[01-02]"'),
+        ("--account=007 --mem=480G -c 6 --ntasks-per-node=8", 'account: "007", mem: "480G", cpus_per_task: 48'),
+    ],
+)
+def test_fields_of_the_backend(options: str, expected: str, tmp_path: Path) -> None:
+    draft = of_script(f"#!/bin/bash\n#SBATCH {options}\nsrun torchrun train.py\n", tmp_path)
+    (note,) = [one for one in draft.notes if one.startswith("for Slurm")]
+    fields = note.partition("backend: ")[2]
+    assert yaml.safe_load(fields)["kind"] == "slurm"
+    assert expected in fields

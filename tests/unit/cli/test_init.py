@@ -78,6 +78,13 @@ COMMANDS: dict[str, dict[str, Any]] = {
         "mode": None,
         "command": ["bash", "-c", f'{_TORCHRUN} "$0" "$@" --nr "$NODE_RANK"', "train.py"],
     },
+    "bash -c 'exec python train.py --node $NODE_RANK'": {
+        "command": ["bash", "-c", "exec python train.py --node $NODE_RANK"],
+    },
+    "bash run.sh --node $NODE_RANK": {
+        "command": ["bash", "-c", 'exec bash run.sh --node "$NODE_RANK" "$@"', "bash"],
+    },
+    "python train.py --a 'one\\\ntwo'": {"hyperparameters": {"a": "one\\\ntwo"}},
     "run-ddp.sh --lr 1": {"name": "run-ddp", "command": "bash run-ddp.sh --lr 1"},
     "torchrun train.py --lr=1 data": {"mode": "torchrun", "args": ["data"], "hyperparameters": {"lr": 1}},
     "python main.py --world_size 2 --rank=0 --init_method tcp://h:1 --lr 1": {
