@@ -31,7 +31,7 @@ _REQUIREMENTS = "requirements.txt"
 def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
     """Return the job that a command line means, by how the code in a directory can be started.
 
-    Of `sbatch script.sh`, the command that the script starts counts. Raises UsageError if the command line is invalid.
+    For `sbatch script.sh`, this is what the script starts. Raises UsageError if the command line is invalid.
     """
     batch = read_batch_script(command, directory)
     drafts = list(drafts_from_command(batch.command if batch else command))
