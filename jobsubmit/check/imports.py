@@ -97,7 +97,8 @@ class ImportSearch:
         self.has_more_places = is_added_to or (
             "path" in code.names
             and any(
-                code.program.name_of(node, module) == "sys.path"
+                _ends_in_path(node, module)
+                and code.program.name_of(node, module) == "sys.path"
                 and not self._is_among_ours(node, module)
                 and self._is_before_imports(node, module)
                 and code.reached.of(node, module)
@@ -366,6 +367,12 @@ def _packages_here() -> frozenset[str]:
 def _installed(top: str) -> bool:
     """Return whether a package of this name is installed here: then it is taken to be meant."""
     return top in _packages_here()
+
+
+def _ends_in_path(node: ast.Attribute | ast.Name, module: Module) -> bool:
+    """Return whether a name may mean `sys.path`, by its last part: most do not, and need not be looked up."""
+    last = node.attr if isinstance(node, ast.Attribute) else module.aliases.get(node.id, "").rpartition(".")[2]
+    return last == "path"
 
 
 def may_fail(node: ast.AST, module: Module) -> bool:
