@@ -22,8 +22,9 @@ _NAMES = {**_BY_TORCH, "accelerate": "accelerate"}
 _HINTS = {
     "torchrun": "let jobsubmit start it: replace `command` by mode: torchrun and boot_file; or pass --nnodes=$NNODES "
     "--node_rank=$NODE_RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT with `bash -c`",
-    "accelerate": "pass --num_machines $NNODES --machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR "
-    "--main_process_port $MASTER_PORT, and --num_processes for all nodes, with `bash -c`",
+    "accelerate": 'write the job with `jobsubmit init --from "accelerate launch …"`, or pass --num_machines $NNODES '
+    "--machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT, and --num_processes "
+    "for all nodes, with `bash -c`",
 }
 _ANOTHER = "let jobsubmit start it: use mode: torchrun"
 _COUNTS_NODES = re.compile(r"--?(?:num[-_]machines|nnodes|num[-_]nodes|n[-_]nodes|nodes|world[-_]size)\b")
