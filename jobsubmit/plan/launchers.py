@@ -17,9 +17,11 @@ _SET_ON_NODES = (
     *(contract.NNODES, contract.NODE_RANK, contract.NPROC_PER_NODE, contract.NODE_ADDR),
     *(contract.MASTER_ADDR, contract.MASTER_PORT, contract.RDZV_ID, contract.JOB_ID),
 )
-OF_NODES = re.compile(
-    rf"\$\{{?(?:{'|'.join(map(str, _SET_ON_NODES))})\b\}}?"
-)  # in a word: a shell has to read it there
+# A variable that each node sets, in a word: only a shell replaces it there.
+OF_NODES = re.compile(rf"\$\{{?(?:{'|'.join(map(str, _SET_ON_NODES))})\b\}}?")
+STARTED_BY_SRUN = re.compile(
+    r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|bash|sh|env)"
+)  # it begins what srun starts
 OF_SCHEDULERS = ("srun", "mpirun")  # their processes have the variables of a scheduler, and none of torch
 _TORCH_MODULES = {
     "torch.distributed.launch": "launch",

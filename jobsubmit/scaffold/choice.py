@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from jobsubmit.errors import BundleError, JobSubmitError
 from jobsubmit.jobs.prepare import examine
 from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.scaffold.from_batch_script import BatchScript, read_batch_script
-from jobsubmit.scaffold.from_code import drafts_from_code, takes_ranks_of_torch
+from jobsubmit.scaffold.from_code import drafts_from_code, takes_ranks_of_torch, texts_of
 from jobsubmit.scaffold.from_command import draft_spawn, drafts_from_command
 from jobsubmit.spec.loader import load_mapping
 
@@ -46,8 +45,7 @@ def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
 def _of_script(draft: JobDraft, batch: BatchScript, program: Program | None) -> JobDraft:
     """Return a draft with the numbers of a script, and the variables of Slurm that its program reads."""
     command = str(draft.fields.get("command", ""))
-    constants = program.of(ast.Constant) if program is not None else ()
-    texts = {node.value for _, node in constants if isinstance(node.value, str)}
+    texts = texts_of(program) if program is not None else ()
     read = {name: value for name, value in batch.variables.items() if name in texts and f"{name}=" not in command}
     fields: dict[str, Any] = {**draft.fields, "code_dir": batch.folder or "."}
     fields["resources"] = {**draft.fields.get("resources", {}), **batch.resources}

@@ -16,7 +16,7 @@ from jobsubmit.check.shell.started import chosen_launch
 from jobsubmit.check.shell.state import Executed, Shell
 from jobsubmit.check.shell.texts import HERE, is_open
 from jobsubmit.errors import UsageError
-from jobsubmit.plan.launchers import Launch
+from jobsubmit.plan.launchers import STARTED_BY_SRUN, Launch
 from jobsubmit.scaffold.from_command import hide_secrets, is_secret_name, split_command
 
 _DIRECTIVE = re.compile(r"^#SBATCH\s+(\S.*)$", re.MULTILINE)
@@ -28,25 +28,11 @@ _GLUED = re.compile(r"-([A-Za-z])([^-=\s].*)")
 _SWITCHES = frozenset(
     [
         *("exclusive", "requeue", "no-requeue", "parsable", "wait", "hold", "test-only", "contiguous", "overcommit"),
-        *(
-            "oversubscribe",
-            "quiet",
-            "verbose",
-            "no-kill",
-            "spread-job",
-            "use-min-nodes",
-            "W",
-            "H",
-            "Q",
-            "v",
-            "k",
-            "s",
-            "O",
-        ),
+        *("oversubscribe", "quiet", "verbose", "no-kill", "spread-job", "use-min-nodes"),
+        *("W", "H", "Q", "v", "k", "s", "O"),
     ]
 )
 _GPUS = re.compile(r"(?:^|,)(?:gpu:)?((?:[A-Za-z][\w.-]*:)?(\d+))(?=[,(]|$)")
-_STARTED_BY_SRUN = re.compile(r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|bash|sh|env)")
 _OF_OTHER_FOLDERS = re.compile(r"^\s*cd\s+[\"']?[/~$].*$", re.MULTILINE)
 _CHANGES_SHELL = re.compile(r"^\s*(module|ml|conda|mamba|spack|(?:source|\.)\s+\S+)(?=\s|$)", re.MULTILINE)
 # Variables that a job of jobsubmit gets otherwise.
@@ -197,7 +183,7 @@ def _resources(words: Sequence[str], launch: Launch, options: Mapping[str, str])
     name = words[0].rpartition("/")[2]
     if name not in ("srun", "mpirun", "mpiexec"):
         return {}
-    own = _options([*takewhile(lambda word: not _STARTED_BY_SRUN.fullmatch(word), words[1:])])
+    own = _options([*takewhile(lambda word: not STARTED_BY_SRUN.fullmatch(word), words[1:])])
     own |= {"ntasks": own["np"]} if own.get("np") else {}
     merged = {**options, **own}
     if "ntasks" in own and "ntasks-per-node" not in own:

@@ -83,7 +83,7 @@ def find_scripts(root: Path) -> list[str]:
 
 def takes_ranks_of_torch(program: Program) -> bool:
     """Return whether a program reads its rank from the variables of torch's launchers, or leaves that to a library."""
-    texts = _texts(program)
+    texts = texts_of(program)
     libraries = ("accelerate", "lightning", "pytorch_lightning", "deepspeed", "transformers")
     return bool({RANK, LOCAL_RANK} & texts) or program.imports(*libraries)
 
@@ -192,13 +192,14 @@ def _order(path: str) -> tuple[int, int, str]:
     return path.count("/"), first, path
 
 
-def _texts(program: Program) -> set[str]:
+def texts_of(program: Program) -> set[str]:
+    """Return every text that is written in a program."""
     return {node.value for _, node in program.of(ast.Constant) if isinstance(node.value, str)}
 
 
 def _by_its_own_names(program: Program) -> tuple[Program, dict[str, Any], str] | None:
     """Return the command that gives each node its place by the options that a program has for it."""
-    texts = _texts(program)
+    texts = texts_of(program)
     found = [(next((name for name in names if name in texts), ""), value) for names, value in _NODE_OPTIONS]
     if not found[0][0] and {"env://", MASTER_ADDR} & texts:
         found.pop(0)
@@ -226,7 +227,7 @@ def _by_plain_command(program: Program) -> tuple[Program, dict[str, Any], str]:
 
 
 def _mode(program: Program) -> tuple[dict[str, Any], str]:
-    texts = _texts(program)
+    texts = texts_of(program)
     if any(name == SPAWN for _, _, name in program.calls):
         return {"mode": "spawn"}, "it calls mp.spawn"
     if takes_ranks_of_torch(program):

@@ -168,7 +168,7 @@ def _in_a_mode(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     """Return the modes that start a file as the command does."""
     if launch.is_module or launch.launcher == "fabric" or _no_python(launch) or not launch.program[0].endswith(".py"):
         return []
-    if any(launch.options.get(name) for name in _BY_LAUNCHER_ALONE) or any(map(OF_NODES.search, own_words)):
+    if any(launch.options.get(name) for name in _BY_LAUNCHER_ALONE) or _is_for_shell(launch.program[0], own_words):
         return []
     started = {"boot_file": launch.program[0].removeprefix("./")}
     hyperparameters, args, notes = _arguments(own_words)
@@ -236,7 +236,7 @@ def _of_launcher(launch: Launch) -> list[str]:
 
 def _by_command(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     """Return the command that starts a program as the launcher would, on each node."""
-    if launch.launcher and any(map(OF_NODES.search, own_words)):
+    if _is_for_shell(launch.program[0], own_words):
         return [_with_variables(draft, own_words, launch.program[0]) for draft in _by_command(launch, ())]
     hyperparameters, args, notes = _arguments(own_words)
     words = _filled({"hyperparameters": hyperparameters, "args": args})
@@ -266,13 +266,15 @@ def _by_command(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     else:
         shell = ["bash"] if program.endswith(".sh") else []  # it may not be executable
         command = [*shell, program, *own_words]
-        reads_text = program.rpartition("/")[2] in ("bash", "sh") and any(map(_TAKES_TEXT.fullmatch, own_words))
-        if any(map(OF_NODES.search, own_words)) and not reads_text:
-            text = " ".join(map(_quoted, command))
-            command = ["bash", "-c", f'exec {text} "$@"', program]
         return [JobDraft({"command": _spelled(command), "resources": {"nodes": 1, "nproc_per_node": 1}})]
     fields = {"command": _spelled(command), "resources": _resources(launch), **words}
     return [JobDraft(fields, (*notes, *_of_launcher(launch)))]
+
+
+def _is_for_shell(program: str, own_words: Sequence[str]) -> bool:
+    """Return whether a program's own words have variables that each node sets, and no shell among them reads these."""
+    is_shell = program.rpartition("/")[2] in ("bash", "sh") and any(map(_TAKES_TEXT.fullmatch, own_words))
+    return not is_shell and any(map(OF_NODES.search, own_words))
 
 
 def _with_variables(draft: JobDraft, own_words: Sequence[str], program: str) -> JobDraft:

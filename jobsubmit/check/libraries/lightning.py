@@ -18,15 +18,10 @@ from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 TRAINERS = (
-    *("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer"),
-    *("lightning.pytorch.trainer.Trainer", "lightning.pytorch.trainer.trainer.Trainer"),
-    *(
-        "pytorch_lightning.trainer.Trainer",
-        "pytorch_lightning.trainer.trainer.Trainer",
-        "lightning.Fabric",
-        "lightning.fabric.Fabric",
-        "lightning_fabric.Fabric",
-    ),
+    *("lightning.Trainer", "lightning.pytorch.Trainer", "lightning.pytorch.trainer.Trainer"),
+    *("lightning.pytorch.trainer.trainer.Trainer", "pytorch_lightning.Trainer", "pytorch_lightning.trainer.Trainer"),
+    *("pytorch_lightning.trainer.trainer.Trainer", "lightning.Fabric", "lightning.fabric.Fabric"),
+    "lightning_fabric.Fabric",
 )
 _DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
 _OLD_DEVICES = ("num_processes", "gpus")  # of Lightning 1

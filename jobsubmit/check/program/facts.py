@@ -37,6 +37,11 @@ class Facts:
     may_be_set: frozenset[str] | None = None
 
     @property
+    def options_given(self) -> frozenset[str]:
+        """Return the names of the options among the words after the boot file."""
+        return frozenset(word.partition("=")[0] for word in self.argv if word.startswith("-"))
+
+    @property
     def gpus_seen(self) -> Any:
         """Return how many GPUs a process sees, UNKNOWN if that is not known."""
         # Without a launcher, the program starts its processes itself, one for each GPU.

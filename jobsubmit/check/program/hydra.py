@@ -63,9 +63,7 @@ def _main_function(program: Program) -> tuple[Module, Function, ast.Call] | None
     return None
 
 
-def compose(
-    program: Program, words: Sequence[str], value_of: Callable[[ast.expr, Module], Any] = lambda node, module: UNKNOWN
-) -> Composed | None:
+def compose(program: Program, words: Sequence[str], value_of: Callable[[ast.expr, Module], Any]) -> Composed | None:
     """Return the configuration of a program for the words of its command line; None if it has none of Hydra's.
 
     `value_of` gives the values of expressions, such as the folder `str(Path(__file__).parent / "configs")`.

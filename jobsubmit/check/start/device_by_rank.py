@@ -88,10 +88,15 @@ def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:
 
 def _asks_group(code: Code, number: ast.expr, module: Module, depth: int = 0) -> bool:
     """Return whether a number is the rank in the group of all processes: `dist.get_rank()`."""
-    if isinstance(number, ast.Call) and code.program.name_of(number.func, module) in _GET_RANK:
-        return not number.args and not number.keywords
+    if _is_get_rank(code, number, module):
+        return True
     sources = _sources_of_rank(code, number, module) if depth < DEEPEST else []
     return bool(sources) and all(_asks_group(code, source, home, depth + 1) for home, source in sources)
+
+
+def _is_get_rank(code: Code, node: ast.AST, module: Module) -> bool:
+    is_asked = isinstance(node, ast.Call) and code.program.name_of(node.func, module) in _GET_RANK
+    return is_asked and not node.args and not node.keywords  # type: ignore[attr-defined] # it is a call
 
 
 def _joins_as(code: Code, number: ast.AST, module: Module) -> bool:
@@ -146,7 +151,7 @@ def _is_global_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -
         name = code.program.name_of(node.func, module)
         if name in ("os.environ.get", "os.getenv") and node.args:
             return bool(code.values.of(node.args[0], module) == contract.RANK)
-        if _asks_group(code, node, module, DEEPEST):
+        if _is_get_rank(code, node, module):
             return True
     sources = _sources_of_rank(code, node, module) if depth < DEEPEST else []
     if not sources and isinstance(node, ast.Attribute):

@@ -93,7 +93,7 @@ def _options_of(code: Code, node: ast.expr | None, module: Module) -> str:
     """Return the options of a start command that a number is computed from, as one text."""
     parts = [one for _, part in origins(code, node, module) for one in walk(part)] if node is not None else []
     fields = {one.attr for one in parts if isinstance(one, ast.Attribute)} if code.facts.mode == "command" else set()
-    passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("-")}
+    passed = code.facts.options_given
     used = (one for one in code.line.options if one.field in fields and passed & set(one.names))
     return ", ".join(max(one.names, key=len) for one in used)
 

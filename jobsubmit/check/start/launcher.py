@@ -15,7 +15,7 @@ from jobsubmit.check.start.devices import hidden_gpus
 from jobsubmit.check.start.hardcoded import THIS_NODE
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.launchers import Launch
+from jobsubmit.plan.launchers import STARTED_BY_SRUN, Launch
 
 _BY_TORCH = {"torchrun": "torchrun", "launch": "torch.distributed.launch"}
 _NAMES = {**_BY_TORCH, "accelerate": "accelerate"}
@@ -36,7 +36,6 @@ _OF_NODE = re.compile(r"NODE_RANK|NODE_INDEX|TASK_INDEX|NODEID")
 _OF_NODE_IN_SLURM = re.compile(rf"{_OF_NODE.pattern}|SLURM_PROCID")  # one task runs on each node
 _NAMES_HOSTS = frozenset(["H", "host", "hostfile", "machinefile", "f", "hosts", "default_hostfile"])
 _ON_OWN_NODE = re.compile(r" (?:-N|--nodes|-n|--ntasks)[= ]?1 | (?:-w|--nodelist|--jobid)\b")  # options of srun
-_STARTED_BY_SRUN = re.compile(r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|bash|sh|env)")
 _ADDRESSES = ("master_addr", "rdzv_endpoint", "main_process_ip")
 _SETS_OPTIONS = "PET_"  # variables that torchrun takes its options from
 
@@ -177,7 +176,7 @@ def _started_by_each(job: LaunchPlan, started: Started, read: Callable[[str], st
 
 def _is_on_own_node(words: Sequence[str]) -> bool:
     """Return whether srun starts a launcher on one node: that of the command, or one that it names."""
-    own = itertools.takewhile(lambda word: not _STARTED_BY_SRUN.fullmatch(word), words)
+    own = itertools.takewhile(lambda word: not STARTED_BY_SRUN.fullmatch(word), words)
     return _ON_OWN_NODE.search(" ".join((*own, ""))) is not None
 
 

@@ -149,7 +149,7 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
 
 def _unpassed_node_rank(code: Code) -> Iterator[Finding]:
     """Yield an error where the rank is computed from an option for the number of the node that nobody passes."""
-    passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("-")}
+    passed = code.facts.options_given
     unpassed = {
         option.field: option
         for option in code.line.options
@@ -179,7 +179,7 @@ def _unpassed_node_rank(code: Code) -> Iterator[Finding]:
 
 def _unpassed_rank(code: Code) -> Iterator[Finding]:
     """Yield a warning for `args.rank = args.rank * n + local_rank` under a launcher, which passes no --rank."""
-    passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("-")}
+    passed = code.facts.options_given
     for module, call in code.calls(INIT):
         rank = argument(call, "rank", _RANK)
         if not isinstance(rank, ast.Attribute):
@@ -261,7 +261,7 @@ def _is_passed(code: Code, node: ast.expr) -> bool:
     """Return whether a number is an argument in `command`, and the same on all nodes."""
     names = {name for one in code.line.options if one.field == getattr(node, "attr", "") for name in one.names}
     is_same = code.facts.mode == "command" and not names & code.facts.options_of_node
-    return is_same and any(word.partition("=")[0] in names for word in code.facts.argv)
+    return is_same and not names.isdisjoint(code.facts.options_given)
 
 
 def _kept_sum(code: Code, field: ast.Attribute) -> tuple[Module, ast.BinOp] | None:
