@@ -172,7 +172,7 @@ def _refused(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
     elif refusal.kind == "unknown":
         yield from _unknown(line, word, mode)
     elif refusal.option is not None and _is_certain(line, refusal.option):
-        yield _wrong_value(refusal, refusal.option, word)
+        yield _wrong_value(line, refusal, refusal.option, word)
 
 
 def _is_certain(line: CommandLine, option: Option) -> bool:
@@ -184,11 +184,19 @@ def _is_trap(option: Option, word: Word) -> bool:
     return option.is_sure and option.type == "bool" and word.text.partition("=")[2].lower() in _NO
 
 
-def _wrong_value(refusal: Refusal, option: Option, word: Word) -> Finding:
+def _wrong_value(line: CommandLine, refusal: Refusal, option: Option, word: Word) -> Finding:
     who = "" if word.field else ", which the platform adds"
     text = f"{word.text}{who}: {refusal.text} (declared at {option.where})"
     hint = "write {flag: true} to switch it on (it takes no value), or leave it out" if refusal.kind == "flag" else ""
+    if hint and (off := _switched_off_by(line, option)):
+        hint = f"it takes no value: write {{flag: true}} to switch it on, or {off}: {{flag: true}} to switch it off"
     return Finding("error", f"argument-{refusal.kind}", word.field or option.where, text, hint)
+
+
+def _switched_off_by(line: CommandLine, option: Option) -> str:
+    """Return the name of the switch for the opposite, such as `no-cuda` for `--cuda`; empty if there is none."""
+    found = (one for one in line.options if one.field == option.field and one.settings.get("action") == "store_false")
+    return next((one.names[0].lstrip("-") for one in found if one.names != option.names), "")
 
 
 def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
@@ -207,6 +215,8 @@ def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
         )
         return
     text = f"{line.parsed_at} does not accept {word.name}"
+    if line.kind == "fire":
+        text += ": Fire runs the whole function without it, and fails only after that"
     level: Level = "warning" if line.may_have_more else "error"
     is_added = word.field == "command" and word.name in _LOCAL_RANK
     yield Finding(level, "argument-unknown", word.field, text, _ADDED if is_added else _remedy(line, word.name, mode))

@@ -37,6 +37,7 @@ from jobsubmit.check.installed.libraries import FindPackage, Libraries
 from jobsubmit.check.interactive import check_interactive
 from jobsubmit.check.libraries.accelerate import check_accelerate
 from jobsubmit.check.libraries.deepspeed import check_deepspeed
+from jobsubmit.check.libraries.detectron2 import check_detectron2
 from jobsubmit.check.libraries.lightning import check_lightning
 from jobsubmit.check.libraries.versions import check_versions
 from jobsubmit.check.loading.epochs import check_epochs
@@ -95,6 +96,7 @@ _OF_CODE = (
         check_world,
         check_devices,
         check_fixed,
+        check_detectron2,
         check_gradients,
     ),
     *(

@@ -24,8 +24,8 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.signals import Ended
 from jobsubmit.check.interpreter.trace import Declared, Parsed
+from jobsubmit.check.parsers.argparse.of_libraries import ADDERS
 from jobsubmit.check.program.configuration import read_text
-from jobsubmit.check.program.library_calls import KNOWN_ADDERS
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.refusals import RefusingParser, evaluated
 
@@ -170,9 +170,9 @@ def is_parser(value: Any) -> bool:
 def extend(run: Calls, name: str, parser: Record) -> Record:
     """Follow a function of a library that adds options to a parser, and returns it; others are not known."""
     run.memory.touch(parser)
-    for option, takes_value in KNOWN_ADDERS.get(name, ()):
-        _add_argument(run, [parser, option], {} if takes_value else {"action": "store_true"})
-    parser.is_open = parser.is_open or name not in KNOWN_ADDERS
+    for option in ADDERS.get(name, ()):
+        _add_argument(run, [parser, option.name], dict(option.settings))
+    parser.is_open = parser.is_open or name not in ADDERS
     return parser
 
 

@@ -35,7 +35,8 @@ _RANKS = re.compile(
 )
 _DIVIDES = re.compile(rf"{_RANKS.pattern}|islice|split_|::", re.IGNORECASE)
 _NODES = re.compile(
-    r"(?:^|[._])(?:n_?nodes|num_nodes|nodes|node|node_rank|node_id|machine_rank|num_machines|group_rank)$"
+    r"(?:^|(?<!per)[._])(?:n_?nodes|num_nodes|nodes|node|node_rank|node_id|machine_rank|num_machines|group_rank)$"
+    r"|\b(?:NODE_RANK|GROUP_RANK|SLURM_NODEID|NNODES|SLURM_NNODES)\b"
 )
 _DIVIDERS = frozenset(["split_dataset_by_node", "split_by_node", "worker_init_fn", "DataPartitioner"])
 # They make groups of processes that share a model.
@@ -262,7 +263,7 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
         is_other_way = isinstance(count, ast.Constant) and not code.reached.is_sure(call, calling)
         if is_other_way or (parts == 1 and not is_for_training(call, calling)):
             continue  # this may not be executed, or each process validates with all of the data
-        if is_count(parts) and code.world_size and parts < code.world_size and _is_one_group(code):
+        if is_count(parts) and code.world_size and 0 < parts < code.world_size and _is_one_group(code):
             yield _divided_wrongly(
                 module.where(count),
                 f"the data is divided into {parts} parts ({ast.unparse(count)}), but the job has {code.world_size} "

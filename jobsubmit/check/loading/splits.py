@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import Code, trains
 from jobsubmit.check.origins import is_seed_of_rank, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module
@@ -96,6 +96,8 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
             continue
         if any(argument(call, keyword) is not None for keyword in ("generator", "random_state")):
             continue
+        if any(isinstance(above, (ast.For, ast.While)) and trains(above) for above in module.above(call)):
+            continue  # it is for one step: the data of each rank is another anyway
         seeds = [(home, one) for home, one, other in code.program.calls if other in source and one.args]
         if not whole:
             seeds = []  # numpy.random.seed() is not for a new generator

@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.branches import after, leaves
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import Function, Module
+from jobsubmit.check.program.module import Function, Module, spelled
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import position
 from jobsubmit.common.finding import Finding
@@ -22,10 +22,12 @@ _STEP = re.compile(r"^\w*(?:step|micro|accum|\bi\b|\bidx)\w*$")
 
 def check_no_sync(code: Code) -> Iterator[Finding]:
     """Yield a warning where gradients are never averaged, or not in the step that ends with the optimizer's."""
-    if code.world_size != 1 and not code.has_framework:
+    if code.world_size == 1:
+        return
+    yield from _inverted(code)
+    if not code.has_framework:
         yield from _never_synchronized(code)
         yield from _stepped_unsynchronized(code)
-        yield from _inverted(code)
         yield from _switched_in_first_step(code)
 
 
@@ -254,13 +256,22 @@ def _is_last_step(code: Code, test: ast.expr, module: Module) -> bool:
         return any(_is_last_step(code, item, module) for item in test.values)
     if isinstance(test, ast.Name):
         made = last_value(test, module)
-        return made is not None and _is_last_step(code, made, module)
+        return made is not None and (_is_last_step(code, made, module) or _decides_step(test, made, module))
     if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
         return False
     left, right = test.left, test.comparators[0]
     is_period = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and isinstance(left.left, ast.BinOp)
     is_end = isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub) and ast.unparse(right.right) == "1"
     return (is_period and ast.unparse(right) == "0") or is_end
+
+
+def _decides_step(name: ast.Name, made: ast.expr, module: Module) -> bool:
+    """Return whether a variable is a condition on a count, `count % n == 0`, and the optimizer steps where it holds."""
+    if not isinstance(made, ast.Compare) or not any(isinstance(one, ast.Mod) for one in walk(made)):
+        return False
+    tests = (one for one in walk(module.scope_of(name)) if isinstance(one, ast.If) and spelled(one.test) == name.id)
+    inner = (part for one in tests for statement in one.body for part in walk(statement))
+    return any(isinstance(part, ast.Attribute) and _STEPS.search(ast.unparse(part)) for part in inner)
 
 
 def _names_no_sync(node: ast.AST) -> bool:

@@ -25,12 +25,17 @@ def _yes_no(text: str) -> bool:
     raise ValueError(text)
 
 
+def _python(text: str) -> Any:
+    """Return a word as Fire reads it: as Python where it is a literal, else as a text."""
+    value = evaluated(text)
+    return text if value is UNKNOWN else value
+
+
 def _literal(kind: type) -> Callable[[str], Any]:
     """Return a converter that takes literals of one type only, as the configurator of nanoGPT does."""
 
     def convert(text: str) -> Any:
-        value = evaluated(text)
-        value = text if value is UNKNOWN else value
+        value = _python(text)
         if type(value) is not kind:
             if kind is float and type(value) is int:
                 raise argparse.ArgumentTypeError(f"{text} is of type int, not float: write {float(value)}")
@@ -38,6 +43,13 @@ def _literal(kind: type) -> Callable[[str], Any]:
         return value
 
     return convert
+
+
+def _absl_bool(text: str) -> bool:
+    """Return what absl reads in a word; raise ArgumentTypeError for other words."""
+    if text.lower() not in ("true", "t", "1", "false", "f", "0"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a boolean for absl: write true or false")
+    return text.lower() in ("true", "t", "1")
 
 
 # What a `type` of the standard library does with a word; any other is taken to accept every word.
@@ -51,6 +63,8 @@ CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "ast.literal_eval": ast.literal_eval,
     "eval": evaluated,
     "yes_no": _yes_no,
+    "absl_bool": _absl_bool,
+    "python": _python,
     **{f"{kind.__name__}_literal": _literal(kind) for kind in (int, float, str)},
 }
 # Converters that leave a word what it is, but for its case; classes of enumerations by the names of their libraries.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from jobsubmit.check.parsers import click, configurator, hf_argument_parser, typer
+from jobsubmit.check.parsers import absl_flags, click, configurator, fire, hf_argument_parser, typer, tyro
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse import parser as argparse
 from jobsubmit.check.program.program import Program
@@ -14,14 +14,13 @@ from jobsubmit.check.program.values import Values
 # They read the command line by rules of their own.
 _READERS = {
     "hydra": "hydra takes NAME=VALUE without dashes: give them in `args`",
-    "absl": "absl.flags declares its flags at run time",
-    "fire": "fire derives options from functions and classes",
     "fastcore": "fastcore derives options from functions",
     "jsonargparse": "jsonargparse derives options from signatures",
-    "tyro": "tyro derives options from types",
     "tap": "its options are the fields of a class",
     "simple_parsing": "simple_parsing derives options from dataclasses",
     "configargparse": "configargparse also reads files and variables",
+    "draccus": "draccus derives options from dataclasses",
+    "pyrallis": "pyrallis derives options from dataclasses",
     "docopt": "docopt reads its options from the help text",
     "plac": "plac derives options from signatures",
     "sacred": "sacred takes `with NAME=VALUE`",
@@ -41,6 +40,9 @@ def find_command_line(program: Program, reached: Reached, values: Values) -> Com
         or argparse.command_line(program, reached, values)
         or click.command_line(program, reached, values)
         or typer.command_line(program, reached, values)
+        or absl_flags.command_line(program, reached, values)
+        or fire.command_line(program, reached, values)
+        or tyro.command_line(program, reached, values)
         or configurator.command_line(program)
     )
     if found is not None:

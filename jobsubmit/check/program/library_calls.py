@@ -32,16 +32,12 @@ if TYPE_CHECKING:
 _PLAIN_FORMAT = re.compile(r"(?:[^{}]|\{\d?(?::\w{0,3})?\})*")  # neither fields of objects nor wide columns
 _OMEGACONF = ("omegaconf.OmegaConf.", "OmegaConf.")
 _PARSES = ("parse_args", "parse_intermixed_args")
+# rootutils, by both of its names: it also adds the folder to the places of modules.
+FINDS_ROOT = tuple(f"{name}.{what}_root" for name in ("rootutils", "pyrootutils") for what in ("setup", "find"))
+_ROOT_SIGNS = ("setup.cfg", "setup.py", "pyproject.toml")
 _MAPPINGS = frozenset(
     ["dict", "Namespace", "SimpleNamespace", "EasyDict", "edict", "AttrDict", "Munch", "Box", "DotDict", "ConfigDict"]
 )
-# Functions of libraries that add options, each with its name and whether it takes a value.
-KNOWN_ADDERS = {
-    "deepspeed.add_config_arguments": (
-        *(("--deepspeed", False), ("--deepspeed_config", True), ("--deepspeed_mpi", False)),
-        *(("--deepscale", False), ("--deepscale_config", True)),
-    )
-}
 
 
 def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> Any:
@@ -59,6 +55,8 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         return PATH_FUNCTIONS[name](*(values.required(item, module) for item in node.args))
     if name in ("os.path.exists", "os.path.isfile", "os.path.isdir"):
         return False if node.args and values.of(node.args[0], module) == "" else UNKNOWN
+    if name in FINDS_ROOT:
+        return _root_of(values, module)
     if name in ("copy.deepcopy", "copy.copy") and len(node.args) == 1:
         return values.of(node.args[0], module)
     if name == "tempfile.gettempdir":
@@ -88,6 +86,13 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
     if name in CONVERT and not node.keywords:
         return lifted(CONVERT[name], *(values.required(item, module) for item in node.args))
     return _method(values, node.func, node, module) if isinstance(node.func, ast.Attribute) else UNKNOWN
+
+
+def _root_of(values: Values, module: Module) -> PurePosixPath:
+    """Return the folder that rootutils finds from a module: the nearest with a sign of a project, else that of all."""
+    known = {*values.program.paths, *values.program.configurations}
+    folders = PurePosixPath(module.path).parents
+    return next((one for one in folders if any(str(one / sign) in known for sign in _ROOT_SIGNS)), PurePosixPath())
 
 
 def _field_by_name(values: Values, function: str, node: ast.Call, module: Module) -> Any:

@@ -46,7 +46,7 @@ _IMPORTS_BY_NAME = re.compile(
     re.MULTILINE,
 )
 _CLASS_NAME = re.compile(
-    rb"^[\s-]*(?:_target_|target|class_path|class|obj|cls|type|name):\s*['\"]?([A-Za-z_][\w.]*)\.\w+", re.MULTILINE
+    rb"^[\s-]*(?:_target_|target|class_path|class|obj|cls|type|name):\s*['\"]?(([A-Za-z_][\w.]*)\.\w+)", re.MULTILINE
 )
 _IMPORTS_FILES = re.compile(rb"import_module\(|__import__\(|spec_from_file_location|SourceFileLoader")
 # Modules of torch, and those that hand on what they define: people import it from either.
@@ -187,7 +187,7 @@ class _Reader:
             return []
         self.length += 0 if is_skimmed else len(data)
         module = _module(name, path, tree, self.home if name == MAIN else "")
-        imports = self._found_now(module) if b"sys.path" in data else []
+        imports = self._found_now(module) if b"sys.path" in data or b"setup_root(" in data else []
         if is_skimmed:
             module = replace(module, words=_words(data))
         self.modules[name] = module
@@ -286,12 +286,13 @@ def _pattern_of(text: ast.expr, package: str = "") -> str:
 
 
 def _named_in(configurations: Mapping[str, str]) -> Iterator[str]:
-    """Yield the modules of the classes that configurations name: `_target_: package.module.Class`."""
+    """Yield the modules that configurations may name: alone, or with a class, `_target_: package.module.Class`."""
     for path, source in itertools.islice(configurations.items(), MOST_CONFIGURATIONS):
         if not path.endswith((".yaml", ".yml")):
             continue
         with suppress(OSError), Path(source).open("rb") as stream:
             for found in _CLASS_NAME.finditer(stream.read(LONGEST_CONFIGURATION)):
+                yield found[2].decode()
                 yield found[1].decode()
 
 
@@ -306,10 +307,17 @@ def _added_roots(module: Module, folders: frozenset[str]) -> Iterator[str]:
     A folder that is named is looked for beside the module and above it; where none is named, it is one of these.
     """
     for call in module.of(ast.Call):
+        if spelled(call.func).endswith("rootutils.setup_root") and any(_adds_to_path(one) for one in call.keywords):
+            yield ""
         if spelled(call.func) in ADDS_TO_PATH:
             is_start = any("getcwd" in ast.unparse(given) for given in call.args)  # a job starts in the code directory
             named = [""] if is_start else named_folders(call, module)
             yield from (folder for folder in named or _above(module) if folder.rstrip("/") in folders or not folder)
+
+
+def _adds_to_path(setting: ast.keyword) -> bool:
+    """Return whether rootutils is asked to add the folder that it finds to sys.path."""
+    return setting.arg == "pythonpath" and isinstance(setting.value, ast.Constant) and setting.value.value is True
 
 
 def named_folders(call: ast.Call, module: Module) -> list[str]:

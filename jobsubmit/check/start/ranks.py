@@ -180,11 +180,12 @@ def _local_rank(code: Code) -> Iterator[Finding]:
 
 
 def _may_read_environment(code: Code) -> bool:
-    """Return whether anything that may be executed names the variable of the local rank."""
+    """Return whether anything that may be executed names the variable of the local rank, and not only compares it."""
     named = (
         (node, home)
         for home, node in code.program.of(ast.Constant, ast.Attribute, ast.Name)
         if contract.LOCAL_RANK in (getattr(node, "value", ""), getattr(node, "attr", ""), getattr(node, "id", ""))
+        and not any(isinstance(above, ast.Compare) for above in home.above(node))
     )
     is_skimmed = any(contract.LOCAL_RANK in module.words for module in code.program.modules.values())
     return is_skimmed or any(code.may_be_used(node, home) for node, home in named)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import findings
+from checked import findings, with_files
 
 TRAIN = """
 import os, hydra, torch, torch.distributed as dist
@@ -141,3 +141,28 @@ def test_what_a_file_says_itself_and_what_it_overrides_counts(experiment: str, i
     found = findings(tmp_path, args=[f"experiment={experiment}"], **fields)
     assert any("num_nodes is 1" in one.text for one in found) is is_wrong
     assert not any(one.level == "unknown" for one in found)
+
+
+ROOTED = """
+import hydra, rootutils
+root = rootutils.setup_root(__file__, indicator=["pyproject.toml"], pythonpath=True)
+from src.net import Net
+@hydra.main(version_base="1.3", config_path=root / "conf", config_name="config")
+def main(cfg):
+    Net(cfg.width)
+main()
+"""
+
+
+@pytest.mark.parametrize(("word", "is_wrong"), [("width=3", False), ("depth=3", True)])
+def test_the_folder_that_rootutils_finds(word: str, is_wrong: bool, tmp_path: Path) -> None:
+    files = {
+        "src/train.py": ROOTED,
+        "src/__init__.py": "",
+        "src/net.py": "class Net:\n    pass\n",
+        "pyproject.toml": "",
+    }
+    with_files(tmp_path, {**files, "conf/config.yaml": "width: 4\n"})
+    found = findings(tmp_path, boot_file="src/train.py", args=[word])
+    assert not any(one.check == "imports" or one.level == "unknown" for one in found)
+    assert any("no depth" in one.text for one in found) is is_wrong

@@ -294,3 +294,99 @@ def test_a_configuration_of_hydra_beside_the_boot_file(tmp_path: Path) -> None:
     )
     with_files(tmp_path, {"train.py": text, "broken.py": "def (:\n", "a.yaml": "_target_: torch.nn.Identity\n"})
     assert [(one.level, one.check) for one in findings(tmp_path)] == [("error", "boot-file")]
+
+
+COUNTED = f"""{STARTED}
+from contextlib import nullcontext
+class Loop:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer, self.count = model, optimizer, 0
+    def step(self, batch):
+        self.count += 1
+        is_update = self.count % 4 == 0
+        skips = dist.is_initialized() and SKIPS
+        with self.model.no_sync() if skips else nullcontext():
+            self.model(batch).sum().backward()
+        if is_update:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+model = DDP(nn.Linear(4, 1).cuda())
+loop = Loop(model, torch.optim.SGD(model.parameters(), lr=0.1))
+for batch in range(8):
+    loop.step(torch.ones(1, 4).cuda())
+"""
+
+
+def test_a_variable_decides_about_the_step_and_about_no_sync(tmp_path: Path) -> None:
+    text = f"try:\n    import deepspeed\nexcept ImportError:\n    deepspeed = None\n{COUNTED}"
+    assert "never-synchronized" in found(tmp_path, text.replace("SKIPS", "is_update"), **GPUS)
+    assert "never-synchronized" not in found(tmp_path, text.replace("SKIPS", "not is_update"), **GPUS)
+
+
+def test_a_module_that_a_configuration_names_alone(tmp_path: Path) -> None:
+    trainer = f"{STARTED}model = DDP(nn.Linear(4, 1).cuda())\nclass Trainer:\n    def load(self, path):\n"
+    trainer += "        if path and rank == 0:\n            model.load_state_dict(torch.load(path))\n"
+    trainer += "    def train(self):\n        model(torch.ones(1, 4)).sum().backward()\n"
+    train = "import importlib, yaml\ncfg = yaml.safe_load(open('conf.yaml'))\n"
+    train += "trainer = importlib.import_module(cfg['type']).Trainer()\ntrainer.load('a.pt')\ntrainer.train()\n"
+    with_files(tmp_path, {"conf.yaml": "type: parts.trainer\n", "parts/trainer.py": trainer, "parts/__init__.py": ""})
+    assert "loaded-by-one" in found(tmp_path, train, **GPUS)
+
+
+@pytest.mark.parametrize(("read", "is_wrong"), [('== "0"', True), ("", False)])
+def test_a_local_rank_that_is_only_compared_is_no_device(tmp_path: Path, read: str, is_wrong: bool) -> None:
+    text = f"""{IMPORTED}
+def say(text):
+    if os.environ["LOCAL_RANK"] {read}:
+        print(text)
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+args = parser.parse_args()
+dist.init_process_group("nccl")
+torch.cuda.set_device(args.local_rank)
+model = DDP(nn.Linear(4, 1).cuda(), device_ids=[args.local_rank])
+say("started")
+"""
+    assert ("local-rank" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("place", "is_wrong"), [("    ", False), ("", True)])
+def test_what_is_drawn_for_one_step_splits_no_data(tmp_path: Path, place: str, is_wrong: bool) -> None:
+    text = f"""{STARTED}
+torch.manual_seed(3 + rank)
+model = DDP(nn.Linear(4, 1).cuda())
+data = torch.ones(64, 4)
+for batch in data:
+    loss = model(batch).sum()
+    loss.backward()
+PLACEorder = torch.randperm(8)
+PLACEfirst, others = order[:4], order[4:]
+""".replace("PLACE", place)
+    assert ("split-by-rank" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+PARTS = f"""{STARTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpus_per_node", type=int, default=2)
+parser.add_argument("--num_nodes", type=int, default=2)
+opt = parser.parse_args()
+data = TensorDataset(torch.ones(8, 4))
+sampler = DistributedSampler(data, num_replicas=COUNT, rank=PART)
+model = DDP(nn.Linear(4, 1).cuda())
+for (batch,) in DataLoader(data, sampler=sampler):
+    model(batch.cuda()).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "part", "said"),
+    [
+        ("opt.gpus_per_node", "rank % opt.gpus_per_node", "counts the processes of one node"),
+        ("opt.num_nodes", "int(os.environ['NODE_RANK'])", "divided among the nodes"),
+        ("-1", "rank", ""),
+    ],
+)
+def test_what_divides_the_data(tmp_path: Path, count: str, part: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(PARTS.replace("COUNT", count).replace("PART", part))
+    texts = [one.text for one in findings(tmp_path, **GPUS) if one.check == "part-of-node"]
+    assert any(said in text for text in texts) if said else not texts

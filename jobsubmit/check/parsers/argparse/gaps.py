@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import Gap
+from jobsubmit.check.parsers.argparse.of_libraries import ADDERS
 from jobsubmit.check.parsers.argparse.search import ADDS, GROUPS, LENIENT, STRICT, Search
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.library_calls import KNOWN_ADDERS
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.tree import children, walk
 
@@ -26,7 +26,7 @@ def gaps(search: Search) -> Iterator[Gap]:
         if not search.has_plain_name(call, module) and search.loops(call, module) is None:
             yield Gap(module.where(call), "the name of an option is computed here")
     for module, call, name in search.calls:
-        if name not in KNOWN_ADDERS and _is_given_away(search, call, name, module):
+        if name not in ADDERS and _is_given_away(search, call, name, module):
             yield Gap(module.where(call), f"{name or 'a function'} may add options")
     for module, call, _ in search.parses:
         if why := _foreign(search, call, module):
@@ -136,7 +136,7 @@ def _foreign(search: Search, call: ast.Call, module: Module) -> str:
             name = search.reached.names.get(node, search.program.name_of(node.func, module))
             is_ours = search.program.definition(name) is not None or _is_inner(node, module)
             is_method = isinstance(node.func, ast.Attribute) and not _is_package(node.func, module)
-            if not is_ours and not is_method and not search.makes_parser(name) and name not in KNOWN_ADDERS:
+            if not is_ours and not is_method and not search.makes_parser(name) and name not in ADDERS:
                 return f"{name or 'an unknown function'} creates the parser"
     return ""
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.parsers.argparse.loops import Pass, keywords_of, type_name
+from jobsubmit.check.parsers.argparse.of_libraries import ADDERS, MAKERS
 from jobsubmit.check.parsers.argparse.search import Search
-from jobsubmit.check.program.library_calls import KNOWN_ADDERS
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 
@@ -42,9 +42,8 @@ def options(search: Search, adds: Sequence[tuple[Module, ast.Call]] | None = Non
         for one in search.loops(call, module) or ():
             yield _option(search, call, module, one)
     for module, call, name in search.calls:
-        for option, takes_value in KNOWN_ADDERS.get(name, ()):
-            settings = {} if takes_value else {"action": "store_true"}
-            yield Option((option,), module.where(call), settings, default=None if takes_value else False)
+        for known in (*ADDERS.get(name, ()), *MAKERS.get(name, ())):
+            yield Option((known.name,), module.where(call), known.settings, known.type, known.default)
 
 
 def _option(search: Search, call: ast.Call, module: Module, one: Pass | None = None) -> Option:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from jobsubmit.check.parsers.argparse.loops import Pass, passes
+from jobsubmit.check.parsers.argparse.of_libraries import MAKERS
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
@@ -29,7 +30,7 @@ class Search:
         self.program, self.reached, self.values = program, reached, values
         self.calls = reached.calls
         self._parser_names: dict[Module, frozenset[str]] = {}
-        made = [(m, call) for m, call, name in self.calls if name and self.makes_parser(name)]
+        made = [(m, call) for m, call, name in self.calls if name in MAKERS or (name and self.makes_parser(name))]
         unused = {call: place for m, call in made if (place := self._unused_variable(call, m)) is not None}
         self._unused = frozenset(unused.values())
         self.creations = [(m, call) for m, call in made if call not in unused]
@@ -48,8 +49,8 @@ class Search:
         return None if is_used or is_imported else (module.path, name)
 
     def makes_parser(self, name: str, depth: int = 0) -> bool:
-        """Return whether a name is that of a class of parsers."""
-        if name == CREATES:
+        """Return whether a name is that of a class of parsers, or of a function of a library that makes one."""
+        if name == CREATES or name in MAKERS:
             return True
         found = self.program.definition(name)
         if found is None or not isinstance(found[1], ast.ClassDef) or depth > len(self.program.modules):

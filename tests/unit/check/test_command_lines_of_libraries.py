@@ -1,0 +1,185 @@
+"""Command lines that libraries make: of flags, of the parameters of a function, of the fields of a class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import GPUS, findings
+
+ABSL = """
+from absl import app, flags
+FLAGS = flags.FLAGS
+flags.DEFINE_string("path", None, "where", required=True)
+flags.DEFINE_integer("steps", 3, "how many", short_name="n")
+flags.DEFINE_float("lr", 0.1, "rate")
+flags.DEFINE_bool("amp", True, "half precision")
+flags.DEFINE_enum("kind", "a", ["a", "b"], "which")
+flags.DEFINE_list("layers", [], "sizes")
+def main(argv):
+    print(FLAGS.path)
+app.run(main)
+"""
+FIRE = """
+import fire
+def main(path, lr: float = 0.1, use_amp: bool = False, my_size=None):
+    print(path)
+if __name__ == "__main__":
+    fire.Fire(main)
+"""
+TYRO = """
+import enum, tyro
+from dataclasses import dataclass, field
+from typing import ClassVar, List, Literal, Optional
+class Size(enum.Enum):
+    SMALL = "s"
+    LARGE = "l"
+@dataclass
+class Optimizer:
+    lr: float = 0.1
+    use_fused: bool = False
+@dataclass
+class Args:
+    data_dir: str
+    num_steps: int = 3
+    amp: bool = True
+    kind: Literal["a", "b"] = "a"
+    clip: Optional[float] = None
+    ids: List[int] = field(default_factory=list)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    size: Size = Size.SMALL
+    version: ClassVar[int] = 3
+    rest: tyro.conf.Suppress[int] = 0
+args = tyro.cli(Args)
+print(args)
+"""
+DETECTRON2 = """
+from detectron2.engine import default_argument_parser, launch
+def main(args):
+    print(args)
+if __name__ == "__main__":
+    args = default_argument_parser().parse_args()
+    launch(main, args.num_gpus, num_machines=args.num_machines, machine_rank=args.machine_rank,
+           dist_url=args.dist_url, args=(args,))
+"""
+
+
+def _arguments(folder: Path, text: str, args: list[str], **fields: Any) -> list[str]:
+    """Return what is wrong with the arguments of a program, or not known of them: check and option each."""
+    (folder / "train.py").write_text(text)
+    found = findings(folder, **GPUS, **({"args": args} if args else {}), **fields)
+    return [one.check for one in found if one.check.startswith(("argument", "injected"))]
+
+
+# What absl-py 2.3, fire 0.7 and tyro 1.0 did with these words, each seen once.
+@pytest.mark.parametrize(
+    ("text", "args", "expected"),
+    [
+        (ABSL, "--path=x", ""),
+        (ABSL, "--path x -n 4 --noamp rest", ""),
+        (ABSL, "-path=x --amp=False --verbosity=1 --layers=1,2", ""),
+        (ABSL, "", "argument-missing"),
+        (ABSL, "--path=x --step=1", "argument-unknown"),
+        (ABSL, "--path=x --steps=1e3", "argument-type"),
+        (ABSL, "--path=x --lr=fast", "argument-type"),
+        (ABSL, "--path=x --amp=no", "argument-type"),
+        (ABSL, "--path=x --kind=A", "argument-choice"),
+        (ABSL.replace('"kind", "a"', "NAME, 'a'"), "--path=x --other=1", "arguments"),
+        (ABSL.replace(", required=True", "") + 'flags.mark_flag_as_required("path")\n', "", "argument-missing"),
+        (
+            ABSL.replace("app.run(main)", "import sys\nFLAGS(sys.argv)\nmain([])"),
+            "--path=x --step=1",
+            "argument-unknown",
+        ),
+        (
+            f"from ml_collections import config_flags\n{ABSL}".replace(
+                "def main", 'config_flags.DEFINE_config_file("config")\ndef main'
+            ),
+            "--path=x --config.lr=1",
+            "arguments",
+        ),
+        (FIRE, "--path=a --use-amp --my-size=3", ""),
+        (FIRE, "a 0.2 --nouse_amp", ""),
+        (FIRE, "--path a -l 0.1", ""),
+        (FIRE, "", "argument-missing"),
+        (FIRE, "--path=a --my=3", "argument-unknown"),
+        (FIRE.replace("my_size=None", "**kwargs"), "--path=a --anything=3", ""),
+        (FIRE.replace("Fire(main)", "Fire()"), "--path=a --anything=3", "arguments"),
+        (FIRE.replace("def main", "@wrapped\ndef main"), "--anything=3", "arguments"),
+        (TYRO, "--data_dir=x", ""),
+        (TYRO, "--data-dir x --num_steps=4 --no-amp --clip=None --ids 1 2 --rest=4", ""),
+        (TYRO, "--data-dir x --optimizer.lr 3 --optimizer.use_fused --size LARGE", ""),
+        (TYRO, "", "argument-missing"),
+        (TYRO, "--data=x --data-dir=y", "argument-unknown"),
+        (TYRO, "--data-dir=x --lr=1", "argument-unknown"),
+        (TYRO, "--data-dir=x --amp=False", "argument-flag"),
+        (TYRO, "--data-dir=x --amp False", "argument-unknown"),
+        (TYRO, "--data-dir=x --kind=c", "argument-choice"),
+        (TYRO, "--data-dir=x --size=l", "argument-choice"),
+        (TYRO, "--data-dir=x --num-steps=1.5", "argument-type"),
+        (TYRO, "--data-dir=x --version=4", "argument-unknown"),
+        (TYRO.replace("cli(Args)", "cli(Args, return_unknown_args=True)"), "--data-dir=x --other=3", ""),
+        (TYRO.replace("num_steps: int", "num_steps: tyro.conf.Positional[int]"), "--data-dir=x --other=3", "arguments"),
+        (TYRO.replace("cli(Args)", "extras.overridable_config_cli({})"), "--data-dir=x --other=3", "arguments"),
+        (
+            TYRO.replace(
+                "args = tyro.cli(Args)", "def main(args: Args, seed: int = 1):\n    print(args)\ntyro.cli(main)"
+            ),
+            "--args.data-dir=x --seed=x",
+            "argument-type",
+        ),
+        (DETECTRON2, "--config-file a.yaml --resume SOLVER.BASE_LR 0.1 OUTPUT_DIR --x", ""),
+        (DETECTRON2, "--config-file=a.yaml --eval=1", "argument-flag"),
+        (DETECTRON2, "--config_file=a.yaml", "argument-unknown"),
+        (DETECTRON2, "--num-gpus=four", "argument-type"),
+    ],
+)
+def test_what_libraries_accept(tmp_path: Path, text: str, args: str, expected: str) -> None:
+    assert _arguments(tmp_path, text, args.split()) == ([expected] if expected else [])
+
+
+def test_fire_is_said_to_run_first(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FIRE)
+    (wrong,) = [one for one in findings(tmp_path, **GPUS, args=["--path=a", "--rate=1"]) if one.level == "error"]
+    assert "runs the whole function without it" in wrong.text
+
+
+def test_the_hint_names_the_switch_for_the_opposite(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TYRO)
+    (wrong,) = [one for one in findings(tmp_path, **GPUS, args=["--data-dir=a", "--amp=False"]) if one.level == "error"]
+    assert "no-amp: {flag: true} to switch it off" in wrong.hint
+
+
+def test_launch_adds_an_option_that_absl_refuses(tmp_path: Path) -> None:
+    fields = {"mode": "launch", "local_rank": "argument"}
+    assert "injected-argument" in _arguments(tmp_path, ABSL, ["--path=x"], **fields)
+
+
+def _starts(folder: Path, **fields: Any) -> list[tuple[str, str]]:
+    (folder / "train.py").write_text(DETECTRON2)
+    own = ("nested-spawn", "fixed-world-size", "same-ranks", "fixed-master")
+    return [(one.check, one.level) for one in findings(folder, **GPUS, **fields) if one.check in own]
+
+
+_OF_NODE = "--num-machines $NNODES --machine-rank $NODE_RANK --dist-url tcp://$MASTER_ADDR:$MASTER_PORT"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (f"--num-gpus 2 {_OF_NODE}", []),
+        ("--num-gpus 2", [("fixed-world-size", "error")]),
+        (f"--num-gpus 4 {_OF_NODE}", [("fixed-world-size", "warning")]),
+        ("--num-gpus 2 --num-machines 2", [("same-ranks", "error"), ("fixed-master", "error")]),
+        ("--num-gpus 2 --num-machines $NNODES --machine-rank $NODE_RANK", [("fixed-master", "error")]),
+    ],
+)
+def test_what_launch_of_detectron2_is_given(tmp_path: Path, words: str, expected: list[tuple[str, str]]) -> None:
+    command = ["bash", "-c", f"exec python train.py {words}"]
+    assert _starts(tmp_path, command=command) == expected
+
+
+@pytest.mark.parametrize("words", [[], ["--num-gpus=2", "--num-machines=2"]])
+def test_launch_of_detectron2_under_a_launcher(tmp_path: Path, words: list[str]) -> None:
+    assert _starts(tmp_path, **({"args": words} if words else {})) == [("nested-spawn", "error")]
