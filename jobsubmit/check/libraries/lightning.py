@@ -254,8 +254,9 @@ def _settings_of_trainer(code: Code, read: Callable[[str], str]) -> dict[str, tu
             settings |= {key: (value, file) for key, value in trainer.items()} if isinstance(trainer, dict) else {}
     for before, word in pairwise(("", *code.facts.argv)):
         name, _, value = word.partition("=") if "=" in word else (before, "", word)
-        if name.startswith("--trainer."):
-            settings[name.removeprefix("--trainer.")] = (int(value) if value.isdecimal() else UNKNOWN, field)
+        key, read_as = name.removeprefix("--trainer."), int(value) if value.isdecimal() else UNKNOWN
+        if key != name and settings.get(key, (None, ""))[0] != read_as:
+            settings[key] = (read_as, field)
     return settings
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import ast
 
-from jobsubmit.check.parsers import absl_flags, click, configurator, fire, hf_argument_parser, typer, tyro
+from jobsubmit.check.parsers import (
+    absl_flags,
+    click,
+    configurator,
+    fire,
+    hf_argument_parser,
+    lightning_cli,
+    typer,
+    tyro,
+)
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse import parser as argparse
 from jobsubmit.check.program.program import Program
@@ -28,8 +37,6 @@ _READERS = {
     "optparse": "optparse is not checked",
     "getopt": "getopt is not checked",
     "mmengine": "mmengine defines its own options",
-    "lightning.pytorch.cli": "LightningCLI derives options from signatures",
-    "pytorch_lightning.cli": "LightningCLI derives options from signatures",
 }
 
 
@@ -43,6 +50,7 @@ def find_command_line(program: Program, reached: Reached, values: Values) -> Com
         or absl_flags.command_line(program, reached, values)
         or fire.command_line(program, reached, values)
         or tyro.command_line(program, reached, values)
+        or lightning_cli.command_line(program, reached, values)
         or configurator.command_line(program)
     )
     if found is not None:

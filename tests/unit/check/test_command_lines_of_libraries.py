@@ -183,3 +183,63 @@ def test_what_launch_of_detectron2_is_given(tmp_path: Path, words: str, expected
 @pytest.mark.parametrize("words", [[], ["--num-gpus=2", "--num-machines=2"]])
 def test_launch_of_detectron2_under_a_launcher(tmp_path: Path, words: list[str]) -> None:
     assert _starts(tmp_path, **({"args": words} if words else {})) == [("nested-spawn", "error")]
+
+
+LIGHTNING = """
+import lightning as L
+from lightning.pytorch.cli import LightningCLI
+class Data(L.LightningDataModule):
+    def __init__(self, root: str, batch_size: int = 8):
+        super().__init__()
+class Base(L.LightningModule):
+    def __init__(self, lr: float = 0.1):
+        super().__init__()
+class Net(Base):
+    def __init__(self, width: int = 4, **kwargs):
+        super().__init__(**kwargs)
+class CLI(LightningCLI):
+    def add_arguments_to_parser(self, parser):
+        parser.add_argument("--tag", default="x")
+        parser.add_lightning_class_args(L.pytorch.callbacks.EarlyStopping, "stop")
+if __name__ == "__main__":
+    CLI(Net, Data, run=False)
+"""
+
+
+# What Lightning 2.6 and jsonargparse 4 did with these words and files, each seen once.
+@pytest.mark.parametrize(
+    ("args", "config", "expected"),
+    [
+        ("--data.root=x --model.width=3 --model.lr=1 --trainer.max_epochs=2 --stop.monitor=a --tag=b", "", ""),
+        ("--data.root x --trainer.logger.class_path=L --optimizer.lr=3", "", ""),
+        ("--data.root=x --model.widht=3", "", "argument-unknown"),
+        ("--data.root=x --trainer.max_epoch=3", "", "argument-unknown"),
+        ("--data.root=x --other=3", "", "argument-unknown"),
+        ("--model.width=3", "", "argument-missing"),
+        ("--config conf.yaml", "data: {root: x}\nmodel: {width: 3}\nseed_everything: 3\n", ""),
+        ("-c conf.yaml", "data: {root: x}\nmodel: {widht: 3}\n", "argument-unknown"),
+        ("--config=conf.yaml", "data: {root: x}\nmodell: {width: 3}\n", "argument-unknown"),
+        ("--config=conf.yaml", "data: {batch_size: 3}\n", "argument-missing"),
+        ("--config=/cache/other.yaml", "", ""),
+    ],
+)
+def test_what_lightning_accepts(tmp_path: Path, args: str, config: str, expected: str) -> None:
+    if config:
+        (tmp_path / "conf.yaml").write_text(config)
+    assert _arguments(tmp_path, LIGHTNING, args.split()) == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "expected"),
+    [
+        (LIGHTNING.replace(", run=False", ""), "fit --data.root=x", ""),
+        (LIGHTNING.replace(", run=False", ""), "--data.root=x", "argument-missing"),
+        (LIGHTNING.replace(", run=False", ""), "train --data.root=x", "argument-choice"),
+        (LIGHTNING.replace("CLI(Net, Data, ", "CLI("), "--model=Net --model.any=3 --data.other=3", ""),
+        (LIGHTNING.replace("run=False", "**settings"), "--other=3", "arguments"),
+        (LIGHTNING.replace(', "stop")', ")"), "--data.root=x --other=3", "arguments"),
+        (LIGHTNING.replace("parser.add_argument", "parser.link_arguments('a', 'data.root')\n        p.a"), "", ""),
+    ],
+)
+def test_what_a_class_of_the_program_makes_of_lightning(tmp_path: Path, text: str, args: str, expected: str) -> None:
+    assert _arguments(tmp_path, text, args.split()) == ([expected] if expected else [])
