@@ -17,6 +17,7 @@ from jobsubmit.common.finding import Finding
 
 _LONGEST_LIST = 60  # letters
 _MOST_VALUES = 3
+_CHANGE_VALUES = "change the values that the job gives"
 _DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
 
@@ -64,7 +65,7 @@ def _judge(code: Code, node: ast.Assert | ast.Raise, module: Module) -> Iterator
     test, fails_if = (node.test, False) if isinstance(node, ast.Assert) else _condition_of(node, module)
     if test is None or isinstance(test, ast.Constant) or code.values.truth(test, module) is not fails_if:
         return
-    values = _values_in(code, test, module)
+    values = _values_in(code, test, module) or (code.facts.no_gpus if _asks_for_gpus(code, test, module) else "")
     if values:
         text = f"the assertion `{ast.unparse(test)}` fails: {values}"
         if isinstance(node, ast.Raise) and fails_if:
@@ -74,13 +75,18 @@ def _judge(code: Code, node: ast.Assert | ast.Raise, module: Module) -> Iterator
         yield Finding("error", "unfulfilled", module.where(node), text, _remedy(code, test, module))
 
 
+def _asks_for_gpus(code: Code, test: ast.expr, module: Module) -> bool:
+    """Return whether a condition is about GPUs, and the nodes have none."""
+    return code.facts.gpus == 0 and "torch.cuda" in words_of(code, test, module)
+
+
 def _remedy(code: Code, test: ast.expr, module: Module) -> str:
-    if code.facts.gpus == 0 and "torch.cuda" in words_of(code, test, module):
+    if _asks_for_gpus(code, test, module):
         return (
             f"it asks for GPUs, and {code.facts.no_gpus}: request GPUs in `backend`, or remove the condition for nodes "
             "without them"
         )
-    return "change the values in the job file"
+    return _CHANGE_VALUES
 
 
 def _condition_of(node: ast.Raise, module: Module) -> tuple[ast.expr | None, bool]:
@@ -100,7 +106,7 @@ def _divided_by_zero(code: Code) -> Iterator[Finding]:
         value = code.values.of(node.right, module)
         if is_count(value) and value == 0 and _is_executed(code, node, module):
             text = f"`{ast.unparse(node)}` divides by zero: {ast.unparse(node.right)} is 0 in this job"
-            yield Finding("error", "unfulfilled", module.where(node), text, "change the values in the job file")
+            yield Finding("error", "unfulfilled", module.where(node), text, _CHANGE_VALUES)
             return
 
 

@@ -77,6 +77,7 @@ from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import check_ranks
 from jobsubmit.check.start.shell import check_replaced, check_shell
 from jobsubmit.check.start.world import check_world
+from jobsubmit.check.undeclared import check_undeclared
 from jobsubmit.check.words_of_files import with_words_of_files
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan import launchers
@@ -204,6 +205,7 @@ def check_code(
             "arguments",
             lambda: () if is_unclear else check_arguments(code().line, words, str(plan.boot_file), plan.mode),
         ),
+        ("undeclared", lambda: check_undeclared(code())),
         ("replaced", lambda: check_replaced(code(), job)),
         ("overrides", lambda: check_overrides(code(), words)),
         ("alone", lambda: () if job.command is None else check_alone(code(), started, last)),

@@ -15,7 +15,7 @@ from jobsubmit.config import Settings
 from jobsubmit.errors import BundleError, JobSubmitError
 from jobsubmit.jobs.prepare import examine
 from jobsubmit.scaffold.draft import JobDraft
-from jobsubmit.scaffold.from_batch_script import BatchScript, read_batch_script
+from jobsubmit.scaffold.from_batch_script import BatchScript, read_batch_script, read_from
 from jobsubmit.scaffold.from_code import drafts_from_code, takes_ranks_of_torch, texts_of
 from jobsubmit.scaffold.from_command import draft_spawn, drafts_from_command
 from jobsubmit.spec.loader import load_mapping
@@ -33,7 +33,8 @@ def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
     For `sbatch script.sh`, this is what the script starts. Raises UsageError if the command line is invalid.
     """
     batch = read_batch_script(command, directory)
-    drafts = list(drafts_from_command(batch.command if batch else command))
+    read = read_from(directory / (batch.folder if batch else ""))
+    drafts = list(drafts_from_command(batch.command if batch else command, read))
     program = _program(directory / (batch.folder if batch else ""), drafts[0].started_file)
     if program is not None:
         drafts = _by_code(drafts, program)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from types import MappingProxyType
 
 from jobsubmit.check.shell.follow import follow_words
 from jobsubmit.check.shell.started import chosen_launch
@@ -70,7 +71,7 @@ def read_batch_script(command: str, directory: Path) -> BatchScript | None:
     given = [word for line in _DIRECTIVE.findall(text) for word in _words(line)]
     options = _options([*given, *words[1:place]])
     variables = _variables(options)
-    read = _reader(directory, {script: _OF_OTHER_FOLDERS.sub("", text)})
+    read = read_from(directory, {script: _OF_OTHER_FOLDERS.sub("", text)})
     set_before: dict[str, str | list[str]] = {**variables, **_exported(options), "SLURM_SUBMIT_DIR": HERE}
     shell = Shell(set_before, set(set_before), set(), read)
     executed = follow_words(("bash", script, *words[place + 1 :]), shell)
@@ -116,8 +117,8 @@ def _words(line: str) -> list[str]:
     return []
 
 
-def _reader(directory: Path, known: Mapping[str, str]) -> Callable[[str], str]:
-    """Return what reads the files of a directory; of the `known` ones, these texts."""
+def read_from(directory: Path, known: Mapping[str, str] = MappingProxyType({})) -> Callable[[str], str]:
+    """Return what reads the files of a directory, others are empty; of the `known` ones, it returns these texts."""
 
     def read(path: str) -> str:
         if path in known:
@@ -154,23 +155,31 @@ def _exported(options: Mapping[str, str]) -> dict[str, str]:
 def _variables(options: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that Slurm sets in a script, where its options give their values."""
     nodes, tasks = _number(options, "nodes", 1), _number(options, "ntasks-per-node", 0)
-    gpus = _gpus(options)
     variables = {
         **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes)),
         "SLURM_NTASKS_PER_NODE": str(tasks or ""),
         "SLURM_NTASKS": options.get("ntasks") or str(nodes * (tasks or 1)),
         "SLURM_CPUS_PER_TASK": options.get("cpus-per-task", ""),
-        "SLURM_GPUS_ON_NODE": gpus[2] if gpus else "",
+        "SLURM_GPUS_ON_NODE": _gpus(options).rpartition(":")[2],
     }
     return {name: value for name, value in variables.items() if value}
 
 
-def _gpus(options: Mapping[str, str]) -> re.Match[str] | None:
-    """Return the GPUs of a node: `a100:4` or `4`, with the number as group 2."""
+def _gpus(options: Mapping[str, str]) -> str:
+    """Return the GPUs of a node, such as `a100:4` or `4`; empty where no option says how many."""
     given = options.get("gpus-per-node", "")
     if not given:
         given = next((one for one in options.get("gres", "").split(",") if one.startswith("gpu:")), "")
-    return _GPUS.match(given)
+    if found := _GPUS.match(given):
+        return found[1]
+    of_task = _GPUS.match(options.get("gpus-per-task", ""))
+    return f"{of_task[1][: -len(of_task[2])]}{int(of_task[2]) * _tasks_of_node(options)}" if of_task else ""
+
+
+def _tasks_of_node(options: Mapping[str, str]) -> int:
+    """Return how many tasks a node has: as it is said, or as all of them are divided among the nodes."""
+    shared = _number(options, "ntasks", 1) // _number(options, "nodes", 1)
+    return _number(options, "ntasks-per-node", max(1, shared))
 
 
 def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
@@ -229,10 +238,10 @@ def _backend(options: Mapping[str, str]) -> str:
     }
     if re.fullmatch(r"[1-9]\d*[KMGT]", options.get("mem", "")):
         found["mem"] = options["mem"]
-    if (gpus := _gpus(options)) is not None:
-        found["gpus_per_node"] = gpus[1]
+    if gpus := _gpus(options):
+        found["gpus_per_node"] = gpus
     if cpus := _number(options, "cpus-per-task", 0):
-        found["cpus_per_task"] = str(cpus * _number(options, "ntasks-per-node", 1))
+        found["cpus_per_task"] = str(cpus * _tasks_of_node(options))
     is_number = {"gpus_per_node", "cpus_per_task"}
     values = {
         name: value if _PLAIN.fullmatch(value) or (name in is_number and value.isdecimal()) else json.dumps(value)

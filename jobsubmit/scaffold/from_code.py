@@ -41,8 +41,10 @@ _NODE_OPTIONS = (
     (("--machine-rank", "--machine_rank", "--node-rank", "--node_rank", "--nr", "--rank"), '"$NODE_RANK"'),
 )
 _FIRST_NAMES = ("train", "main", "run", "pretrain", "finetune")
+_RARE = ("apex", "horovod")  # a script that does without these comes first
 _NO_PROGRAMS = ("setup.py", "conftest.py")
 _MOST_CANDIDATES = 50
+_MOST_OTHERS = 2
 _NPROCS = 2  # the position of this argument of mp.spawn
 
 
@@ -50,7 +52,8 @@ def drafts_from_code(root: Path) -> list[JobDraft]:
     """Return how the code in a directory may be started, the best first; nothing if no file trains.
 
     A file that spawns processes itself may not accept the arguments that the platform adds. So next comes its command
-    with its own names for them, or else another file that a launcher starts. Its plain command is the last.
+    with its own names for them, or else another file that a launcher starts. Its plain command is the last. A file that
+    a launcher starts may not accept what that adds, either: other files come next.
     """
     bundle = _scanned(root)
     programs = list(_programs(bundle)) if bundle else []
@@ -59,12 +62,13 @@ def drafts_from_code(root: Path) -> list[JobDraft]:
     starts = [(program, *_mode(program)) for program in programs]
     ways = [(program, {**fields, "boot_file": program.boot.path}, reason) for program, fields, reason in starts]
     program, first, _ = ways[0]
+    launched = [way for way in ways[1:] if way[1]["mode"] != "spawn" and not _only_imports(way[0])]
     if first["mode"] == "spawn":
         by_itself = _by_its_own_names(program)
-        launched = [way for way in ways[1:] if way[1]["mode"] != "spawn" and not _only_imports(way[0])]
         ways = [ways[0], *([by_itself] if by_itself else launched), _by_plain_command(program)]
     else:
-        ways = ways[:1]
+        spawning = [_by_plain_command(one) for one, fields, _ in ways[1:] if fields["mode"] == "spawn"]
+        ways = [ways[0], *launched[:_MOST_OTHERS], *spawning[:1]]
     paths = [program.boot.path for program in programs]
     return [
         JobDraft(fields, reason=reason, others=tuple(path for path in paths if path != program.boot.path))
@@ -144,6 +148,7 @@ def _programs(bundle: Bundle) -> Iterator[Program]:
             program.boot.path in parts or _is_part(program),
             _only_imports(program),
             _only_exchanges(program),
+            program.imports(*_RARE),
         ),
     )
 

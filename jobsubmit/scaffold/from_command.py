@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from jobsubmit.errors import UsageError
@@ -21,6 +22,9 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _CONTINUED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\(?:\r?\n|\s*\Z)|\\.""", re.DOTALL)
 _TAKES_TEXT = re.compile(r"-[a-z]*c")
 _EXPORTED = re.compile(r"--export=.*")
+_OF_OUTPUT = ("output", "error", "o", "e", "job_name", "J", "label", "l", "unbuffered", "u")  # jobsubmit keeps it
+_OF_TRAINER = re.compile(r"(?:--|\+{1,2})?trainer\.(num_nodes|devices)=([1-9]\d{0,5})")
+_HOST = re.compile(r"^[^#\s]+\s+slots=(\d+)", re.MULTILINE)
 _NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _UNDERSTOOD = (
     *("nnodes", "nproc_per_node", "use_env", "standalone", "rdzv_backend", "max_restarts", "no_python"),
@@ -54,12 +58,14 @@ _TASKS: Mapping[str, Mapping[str, str]] = {
 _BY_LAUNCHER_ALONE = ("use_deepspeed", "use_fsdp", "use_megatron_lm", "config_file", "tpu", "use_tpu", "dynamo_backend")
 
 
-def drafts_from_command(text: str) -> tuple[JobDraft, ...]:
+def drafts_from_command(text: str, read: Callable[[str], str] = lambda path: "") -> tuple[JobDraft, ...]:
     """Return the jobs that a command line may mean, the best first; raise UsageError if it is invalid.
 
-    Which of them can run depends on the code: the last one leaves most to the command itself.
+    Which of them can run depends on the code: the last one leaves most to the command itself. `read` returns the text
+    of a file that the command names, empty for none.
     """
     env, launch = _parse(text)
+    launch = _with_hosts(_with_trainer(launch), read)
     own_words, notes = _without_secrets(launch.program[1:])
     env = {**env, **launch.env}
     secrets = {name: f"env:{name}" for name in env if _SECRET.search(name)}
@@ -124,6 +130,25 @@ def _parse(text: str) -> tuple[dict[str, str], Launch]:
     ):
         raise UsageError(f"the command: {launch.program[0]} is not a Python file that the launcher can start", _HINT)
     return env, launch
+
+
+def _with_trainer(launch: Launch) -> Launch:
+    """Return a program that is started directly with the numbers that its words give Lightning's Trainer."""
+    words = launch.program[1:]
+    joined = [*words, *(f"{name}={value}" for name, value in pairwise(words))]
+    matches = (match for word in joined if (match := _OF_TRAINER.fullmatch(word)))
+    found = {match[1]: int(match[2]) for match in matches}
+    if launch.launcher != "python" or not found:
+        return launch
+    return replace(launch, nodes=found.get("num_nodes", 1), nproc=found.get("devices", launch.nproc or 1))
+
+
+def _with_hosts(launch: Launch, read: Callable[[str], str]) -> Launch:
+    """Return what `deepspeed` starts, with the numbers of its hostfile where it gives none: `worker-1 slots=4`."""
+    hosts = _HOST.findall(read(str(launch.options.get("hostfile", ""))))
+    if launch.launcher != "deepspeed" or not hosts or "num_nodes" in launch.options:
+        return launch
+    return replace(launch, nodes=len(hosts), nproc=launch.nproc or max(map(int, hosts)))
 
 
 def is_secret_name(name: str) -> bool:
@@ -215,12 +240,14 @@ def _of_launcher(launch: Launch) -> list[str]:
     notes = [f"{option}: dropped, it is an option of the launcher" for option in left]
     if dropped := [name for name in launch.options if name in _NOT_NEEDED]:
         notes.append(f"{', '.join(f'--{name}' for name in dropped)}: dropped, set by the backend")
+    if "hostfile" in launch.options and launch.nodes == 1:
+        notes.append("--hostfile: set resources.nodes to the number of its hosts")
     if launch.launcher == "deepspeed" and not launch.options.get("no_local_rank"):
         notes.append(
             "--local_rank: not passed; torchrun sets LOCAL_RANK instead, which deepspeed.init_distributed() reads"
         )
-    if launch.of_scheduler:
-        given = ((name, "-" if len(name) == 1 else "--") for name in launch.of_scheduler)
+    if of_scheduler := [name for name in launch.of_scheduler if name not in _OF_OUTPUT]:
+        given = ((name, "-" if len(name) == 1 else "--") for name in of_scheduler)
         names = ", ".join(f"{dashes}{name.replace('_', '-')}" for name, dashes in given)
         notes.append(f"{names}: dropped; for Slurm, write what the job needs into `backend`")
     if launch.nproc is None:
@@ -308,6 +335,7 @@ def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[st
     hyperparameters: dict[str, Any] = {}
     args: list[str] = []
     notes: list[str] = []
+    first_plain = len(words)  # the position of the first word that is neither an option nor its only value
     index = 0
     while index < len(words):
         word = words[index]
@@ -316,7 +344,10 @@ def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[st
         index += 1
         is_new = _NAME.fullmatch(name) and name.removeprefix("--") not in hyperparameters
         if not is_new:
-            args.append(word)
+            has_value = word.startswith("-") and not separator and len(following) == 1
+            first_plain = first_plain if word.startswith("-") else min(first_plain, index - 1)
+            args += [word, *following] if has_value else [word]
+            index += has_value
         elif separator:
             hyperparameters[name.removeprefix("--")] = _typed(value)
         elif len(following) == 1:
@@ -328,7 +359,7 @@ def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[st
             args += [word, *following]
             index += len(following)
             notes.append(f"{name} has {len(following)} values: kept unchanged in args")
-    if args and hyperparameters and words.index(args[0]) < len(words) - len(args):
+    if hyperparameters and any(_NAME.fullmatch(word.partition("=")[0]) for word in words[first_plain:]):
         note = "an argument precedes an option, so all are in args: change them there, not with --set"
         return {}, list(words), [*notes, note]
     return hyperparameters, args, notes

@@ -70,6 +70,8 @@ def _how_to_count(code: Code, call: ast.Call, module: Module) -> str:
     """Return what to give a Trainer, also its number of devices where that does not fit: Lightning compares both."""
     devices = code.values.of(argument(call, "devices"), module)
     if is_count(devices) and code.processes and devices != code.processes:
+        if not code.facts.has_launcher:
+            return 'pass num_nodes=int(os.environ["NNODES"]) and devices=int(os.environ["NPROC_PER_NODE"])'
         return 'pass num_nodes=int(os.environ["NNODES"]) and devices=int(os.environ["LOCAL_WORLD_SIZE"])'
     return 'pass num_nodes=int(os.environ["NNODES"])'
 
@@ -182,9 +184,11 @@ def _nodes_of_arguments(code: Code) -> Iterator[Finding]:
 def _nodes_composed(code: Code) -> Iterator[Finding]:
     """Yield a warning for another number of nodes in Hydra's configuration of the Trainer, or for none in it."""
     composed = code.values.composed
-    found = _trainer_in(composed.values) if composed is not None and composed.is_complete else None
+    found = trainer_composed(code)
     is_set = "num_nodes" in code.texts or any(keyword.arg == "num_nodes" for _, keyword in code.program.of(ast.keyword))
-    if found is None or is_set or not code.facts.has_launcher or (composed is not None and composed.refused):
+    if found is None or is_set or (composed is not None and composed.refused):
+        return
+    if not code.facts.has_launcher and code.facts.mode != "command":
         return
     name, nodes = found[0], found[1].get("num_nodes", 1)
     if is_count(nodes) and nodes != code.facts.nodes:
@@ -198,9 +202,10 @@ def _nodes_composed(code: Code) -> Iterator[Finding]:
         )
 
 
-def _trainer_in(values: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-    """Return what the configuration calls Lightning's Trainer, and its settings."""
-    for name, part in values.items():
+def trainer_composed(code: Code) -> tuple[str, dict[str, Any]] | None:
+    """Return what Hydra's configuration calls Lightning's Trainer, and its settings; None if it has none."""
+    composed = code.values.composed
+    for name, part in composed.values.items() if composed is not None and composed.is_complete else ():
         if isinstance(part, dict) and part.get("_target_") in TRAINERS:
             return name, part
     return None

@@ -243,7 +243,9 @@ def _own_ports(code: Code, module: Module, method: ast.expr | None) -> Iterator[
 
 def _fixed_method(code: Code, where: str, text: str, level: Level) -> Finding:
     hint = "remove init_method: the launcher sets MASTER_ADDR and MASTER_PORT, which are used without it"
-    if not code.facts.has_launcher:
+    if code.facts.mode == "command":
+        hint = 'write init_method="env://": it uses MASTER_ADDR and MASTER_PORT, which are set on each node'
+    elif not code.facts.has_launcher:
         hint = "use the address that the job gets: init_method=args.init_method"
     return Finding(level, "fixed-master", where, text, hint)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from jobsubmit.check.code import Code, is_ddp
-from jobsubmit.check.libraries.lightning import TRAINERS
+from jobsubmit.check.libraries.lightning import TRAINERS, trainer_composed
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import Several
@@ -21,7 +21,8 @@ _NEEDS_GPU = frozenset(
 )
 _OTHER_NODES = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
-    'GPUs in `backend`, or let the code choose: `device = "cuda" if torch.cuda.is_available() else "cpu"`'
+    'GPUs in `backend`, or let the code choose: `device = torch.device("cuda", local_rank) if '
+    'torch.cuda.is_available() else torch.device("cpu")`, and device_ids=None on CPUs'
 )
 _OTHER_NODES_OF_LIGHTNING = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
@@ -31,6 +32,7 @@ _FEWER = (
     "on the local backend the nodes are this machine: start fewer processes (--nodes 1, resources.nproc_per_node), or "
     "add --backend to check the job for other nodes"
 )
+_GPUS_OF_LIGHTNING = ("gpu", "cuda")
 _MOST_PLACES = 8  # that a message names
 _MAKE_MODELS = ("torchvision", "timm", "transformers", "monai", "segmentation_models_pytorch", "torch_geometric")
 _USE_CPU = "ACCELERATE_USE_CPU"
@@ -55,11 +57,12 @@ def check_gpu_request(code: Code, field: str) -> Iterator[Finding]:
 
 def without_gpus(code: Code) -> Iterator[Finding]:
     """Yield one finding for all places that need a GPU, an error if one of them is surely reached."""
+    yield from _accelerator_composed(code)
     uses = {
         module.where(call): (used, code.reached.is_sure(call, module))
         for module, call, name in code.reached.calls
         if (used := _gpu_use(code, call, name, module))
-        and (code.reached.is_sure(call, module) or _is_unconditional(call, module))
+        and (code.reached.is_sure(call, module) or _is_unconditional(call, module) or _is_of_a_step(call, module))
     }
     if not uses:
         return
@@ -76,6 +79,16 @@ def without_gpus(code: Code) -> Iterator[Finding]:
     other_nodes = _OTHER_NODES_OF_LIGHTNING if used.startswith("accelerator=") else _OTHER_NODES
     hint = _FEWER if code.facts.why_no_gpus else other_nodes
     yield Finding("error" if is_sure else "warning", "cuda-on-cpu", first, text, hint)
+
+
+def _accelerator_composed(code: Code) -> Iterator[Finding]:
+    """Yield an error where Hydra's configuration asks Lightning for GPUs."""
+    name, settings = trainer_composed(code) or ("", {})
+    if settings.get("accelerator") in _GPUS_OF_LIGHTNING and any(code.calls("hydra.utils.instantiate")):
+        text = f'{name}.accelerator is "{settings["accelerator"]}", which needs a GPU, but {code.facts.no_gpus}'
+        yield Finding(
+            "error", "cuda-on-cpu", "args", text, f"pass {name}.accelerator=cpu, or request GPUs in `backend`"
+        )
 
 
 def each_for_itself(code: Code) -> Iterator[Finding]:
@@ -129,6 +142,16 @@ def _is_unconditional(call: ast.Call, module: Module) -> bool:
     return in_method and not any(isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.BoolOp)) for node in above)
 
 
+def _is_of_a_step(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is made in some steps of a loop, and depends on nothing else: `if step % n == 0:`."""
+    above = list(takewhile(lambda node: not isinstance(node, ast.FunctionDef), module.above(call)))
+    tests = [node.test for node in above if isinstance(node, (ast.If, ast.IfExp))]
+    is_looped = any(isinstance(node, (ast.For, ast.While)) for node in above)
+    counts = (isinstance(test, ast.Compare) and isinstance(test.left, ast.BinOp) for test in tests)
+    is_tried = any(isinstance(node, (ast.Try, ast.BoolOp)) for node in above)
+    return is_looped and bool(tests) and not is_tried and all(counts) and all("%" in ast.unparse(one) for one in tests)
+
+
 def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
     """Return the words that need a GPU, if a call does."""
     if name in _NEEDS_GPU:
@@ -152,7 +175,7 @@ def _asked_of_library(code: Code, call: ast.Call, name: str, module: Module) -> 
     if code.values.of(argument(call, "sync_batchnorm"), module) is True:
         return "sync_batchnorm=True" if _may_have_batch_norms(code) else ""
     accelerator = code.values.of(argument(call, "accelerator"), module)
-    return f'accelerator="{accelerator}"' if accelerator in ("gpu", "cuda") else ""
+    return f'accelerator="{accelerator}"' if accelerator in _GPUS_OF_LIGHTNING else ""
 
 
 def _precision_of_gpus(code: Code, call: ast.Call, name: str, module: Module) -> str:

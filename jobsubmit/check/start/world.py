@@ -137,8 +137,8 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
             f"the rank is only the number of the process on its node: all {code.facts.nodes} nodes have the same ranks"
         )
         hint = (
-            "add those of the nodes before: rank = node_rank * processes_per_node + local_rank, and "
-            "world_size = nodes * processes_per_node"
+            'add those of the nodes before: rank = int(os.environ["NODE_RANK"]) * processes_per_node + local_rank, and '
+            'world_size = int(os.environ["NNODES"]) * processes_per_node'
         )
         if zero:
             said = f"{zero} is 0 on all {code.facts.nodes} nodes, so they have the same ranks"

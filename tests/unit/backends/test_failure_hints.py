@@ -49,6 +49,7 @@ SAID = {
     "jobsubmit: the setup ended with exit code 3": "exit code 3",
     "jobsubmit: the packages could not be installed": "a package of the job",
     "ModuleNotFoundError: No module named 'einops'": "the module einops",
+    "MisconfigurationException: No supported gpu backend found!": "this node has none",
     "op.preamble.length <= op.nbytes. 40 vs 20": "do not call the same collectives",
     "params[0] in this process with sizes [5, 10] appears not to match sizes": "different models",
     "RuntimeError: Expected to have finished reduction in the prior iteration before": "not used to compute the loss",
@@ -184,6 +185,30 @@ def test_a_cause_counts_more_than_what_it_does_to_others() -> None:
     found = diagnose(lines)
     assert found is not None
     assert "einops" in found.meaning
+
+
+LACKS = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'onnx'"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_missing"),
+    [
+        (
+            "Unable to import onnx.  No module named 'onnx'\nTypeError: f() got an unexpected keyword argument 'x'",
+            False,
+        ),
+        (f"{LACKS}\ngoing on without it\nTraceback (most recent call last):\nKeyError: 'x'", False),
+        (LACKS, True),
+        (
+            f"{LACKS}\n\nDuring handling of the above exception, another exception occurred:\n\n"
+            "Traceback (most recent call last):\nRuntimeError: please install onnx",
+            True,
+        ),
+    ],
+)
+def test_a_module_that_the_program_does_without_is_no_cause(text: str, is_missing: bool) -> None:
+    found = diagnose(text.splitlines())
+    assert (found is not None and "the module onnx" in found.meaning) is is_missing
 
 
 def test_a_hint_names_what_the_message_names_and_keeps_other_braces() -> None:

@@ -160,3 +160,11 @@ def test_fields_of_the_backend(options: str, expected: str, tmp_path: Path) -> N
     fields = note.partition("backend: ")[2]
     assert yaml.safe_load(fields)["kind"] == "slurm"
     assert expected in fields
+
+
+def test_gpus_and_cores_of_tasks_are_those_of_a_node(tmp_path: Path) -> None:
+    text = "#SBATCH -N 2\n#SBATCH --ntasks=4\n#SBATCH --gpus-per-task=a100:1\n#SBATCH --cpus-per-task=8\n"
+    draft = of_script(f"{text}srun --output=log.txt python train.py", tmp_path)
+    assert draft.fields["resources"] == {"nodes": 2, "nproc_per_node": 2}
+    (backend,) = [note for note in draft.notes if "backend" in note]
+    assert 'gpus_per_node: "a100:2", cpus_per_task: 16' in backend

@@ -16,7 +16,7 @@ from jobsubmit.common.resources import starter_job
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.prepare import examine
-from jobsubmit.scaffold.choice import choose_draft
+from jobsubmit.scaffold.choice import choose_draft, choose_start
 from jobsubmit.scaffold.from_command import _TORCHRUN, drafts_from_command
 from jobsubmit.spec.json_schema import json_schema
 from jobsubmit.spec.loader import load_mapping
@@ -522,3 +522,60 @@ def test_a_script_for_sbatch_is_no_job_file(name: str, tmp_path: Path, jobsubmit
     said = jobsubmit("create", name, code=2).stderr
     assert f"{name}  is a script for sbatch, not a job file" in said
     assert f'jobsubmit init --from "sbatch {name}"' in said
+
+
+@pytest.mark.parametrize(
+    ("command", "resources"),
+    [
+        ("python train.py trainer=ddp trainer.devices=4 +trainer.num_nodes=2", {"nodes": 2, "nproc_per_node": 4}),
+        ("python main.py fit --trainer.num_nodes 3", {"nodes": 3, "nproc_per_node": 1}),
+        ("python train.py --devices=4", {"nodes": 1, "nproc_per_node": 1}),
+    ],
+)
+def test_the_numbers_of_lightnings_trainer_are_those_of_the_job(command: str, resources: dict[str, int]) -> None:
+    assert drafts_from_command(command)[-1].fields["resources"] == resources
+
+
+@pytest.mark.parametrize(
+    ("command", "resources", "is_asked"),
+    [
+        ("deepspeed --hostfile=hosts train.py", {"nodes": 2, "nproc_per_node": 4}, False),
+        ("deepspeed --hostfile=hosts --num_nodes 3 --num_gpus 2 train.py", {"nodes": 3, "nproc_per_node": 2}, False),
+        ("deepspeed --hostfile=/job/hostfile train.py", {"nodes": 1}, True),
+    ],
+)
+def test_a_hostfile_says_how_many_nodes_there_are(
+    tmp_path: Path, command: str, resources: dict[str, int], is_asked: bool
+) -> None:
+    (tmp_path / "hosts").write_text("# two\nworker-1 slots=4\nworker-2 slots=4\n")
+    (tmp_path / "train.py").write_text("import deepspeed\n")
+    draft = choose_draft(command, tmp_path, load_settings())
+    assert draft.fields["resources"] == resources
+    assert any("number of its hosts" in note for note in draft.notes) is is_asked
+
+
+@pytest.mark.parametrize(
+    ("words", "hyperparameters", "args"),
+    [
+        ("-b 16 --epochs 1", {"epochs": 1}, ["-b", "16"]),
+        ("--epochs 1 -v --lr 2", {"epochs": 1, "lr": 2}, ["-v"]),
+        ("-b 16 train --epochs 1", None, ["-b", "16", "train", "--epochs", "1"]),
+        ("train -b 16 --epochs 1", None, ["train", "-b", "16", "--epochs", "1"]),
+    ],
+)
+def test_a_short_option_does_not_keep_others_from_being_hyperparameters(
+    words: str, hyperparameters: dict[str, int] | None, args: list[str]
+) -> None:
+    fields = drafts_from_command(f"torchrun train.py {words}")[0].fields
+    assert (fields.get("hyperparameters"), fields.get("args")) == (hyperparameters, args)
+
+
+def test_a_script_that_needs_apex_is_not_the_first_choice(tmp_path: Path) -> None:
+    begin = "import os, torch, torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel\n"
+    rest = "dist.init_process_group('gloo')\nmodel = DistributedDataParallel(torch.nn.Linear(1, 1))\n"
+    rest += "model(torch.ones(1)).backward()\nif __name__ == '__main__':\n    print(os.environ['LOCAL_RANK'])\n"
+    (tmp_path / "apex_distributed.py").write_text(f"{begin}from apex import amp\n{rest}")
+    (tmp_path / "distributed.py").write_text(f"{begin}{rest}")
+    draft = choose_start(tmp_path, {"name": "job", "code_dir": "."}, load_settings())
+    assert draft is not None
+    assert draft.fields["boot_file"] == "distributed.py"

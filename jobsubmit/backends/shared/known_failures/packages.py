@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from jobsubmit.backends.shared.known_failures.known_failure import KnownFailure
 
+# No other exception comes later, unless it was raised because of this one.
+_LAST = r"(?!(?:(?!During handling of|direct cause of)[\s\S])*Traceback \(most recent)"
 ROWS = (
     KnownFailure(
         r"jobsubmit: the setup ended with exit code (\d+)",
@@ -17,7 +19,7 @@ ROWS = (
         "index",
     ),
     KnownFailure(
-        r"No module named '?([\w.-]+)",
+        rf"(?:ModuleNotFoundError|ImportError|python[\d.]*): No module named '?([\w.-]+){_LAST}",
         "the module {0} was not found on the node",
         "add it to the file that `requirements` names, or install it for the Python of the nodes; a module of your own "
         "must be in code_dir: `jobsubmit bundle --list` shows what is uploaded",

@@ -26,7 +26,8 @@ ROWS = (
     KnownFailure(
         r"rank < size\. (\d+) vs (\d+)",
         "rank {0} joined a process group of only {1} processes",
-        "pass the number of all processes as world_size: the nodes of the job times the processes of each",
+        "pass the number of all processes as world_size: the nodes of the job times the processes of each; Lightning "
+        "computes it from num_nodes and devices of its Trainer",
     ),
     KnownFailure(
         r"You set `devices=(\d+)` and `num_nodes=(\d+)` in Lightning, but .* the world size \((\d+)\)",

@@ -1,0 +1,120 @@
+"""Code that was written for a cluster with GPUs, started on the nodes of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import GPUS, IMPORTED, findings, found, with_files
+
+HERE: dict[str, Any] = {"backend": {"kind": "local"}}
+GROUP = f"""{IMPORTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=4)
+parser.add_argument("--log-every", type=int, default=2)
+args = parser.parse_args()
+dist.init_process_group("gloo")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'assert torch.cuda.is_available(), "one GPU at least"',
+        'if not torch.cuda.is_available():\n    raise RuntimeError("one GPU at least")',
+    ],
+)
+def test_code_that_demands_gpus(tmp_path: Path, line: str) -> None:
+    (tmp_path / "train.py").write_text(f"{GROUP}{line}\n")
+    (wrong,) = [one for one in findings(tmp_path, **HERE) if one.check == "unfulfilled"]
+    assert (wrong.level, "these nodes have none" in wrong.text) == ("error", True)
+    assert "unfulfilled" not in found(tmp_path, f"{GROUP}{line}\n", **GPUS)
+
+
+@pytest.mark.parametrize(
+    ("test", "is_said"),
+    [("step % args.log_every == 0", True), ("step % 2 == 0 and usable", False), ("usable", False)],
+)
+def test_a_gpu_that_is_used_in_some_steps(tmp_path: Path, test: str, is_said: bool) -> None:
+    text = f"{GROUP}usable = os.path.exists('/dev/nvidia0')\nstep = 0\nfor batch in DataLoader([1, 2, 3]):\n"
+    text += f"    step += 1\n    if {test}:\n        torch.cuda.synchronize()\n"
+    assert ("cuda-on-cpu" in found(tmp_path, text, **HERE)) is is_said
+
+
+def test_the_hint_names_a_device_for_each_process(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{GROUP}nn.Linear(1, 1).to(int(os.environ['LOCAL_RANK']))\n")
+    (wrong,) = [one for one in findings(tmp_path, **HERE) if one.check == "cuda-on-cpu"]
+    assert 'torch.device("cuda", local_rank)' in wrong.hint
+
+
+@pytest.mark.parametrize(("given", "is_wrong"), [("args.count", False), ("args.steps", True)])
+def test_a_loop_without_a_pass_divides_nothing(tmp_path: Path, given: str, is_wrong: bool) -> None:
+    text = f"{GROUP}args.count = args.steps // 8\nfor i in range(1, {given} + 1):\n    print((i - 1.0) / args.count)\n"
+    assert ("unfulfilled" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+READ = [
+    ("print(args.init_method)", True),
+    ("print(args.steps, args.log_every)", False),
+    ("args.rate = 3\nprint(args.rate)", False),
+    ("print(hasattr(args, 'rate') and args.rate)", False),
+    ("try:\n    print(args.rate)\nexcept AttributeError:\n    pass", False),
+    ("def run(options):\n    print(options.rate)\nrun(args)", True),
+    ("def run(args):\n    print(args.rate)\nclass Own:\n    rate = 3\nrun(Own())", False),
+    ("for name in ('rate',):\n    setattr(args, name, 3)\nprint(args.rate)", False),
+    ("vars(args).update(rate=3)\nprint(args.rate)", False),
+    ("if args.steps > 9:\n    print(args.rate)", False),
+]
+
+
+@pytest.mark.parametrize(("line", "is_wrong"), READ)
+def test_an_argument_that_is_read_and_not_declared(tmp_path: Path, line: str, is_wrong: bool) -> None:
+    assert ("undeclared" in found(tmp_path, f"{GROUP}{line}\n", **GPUS)) is is_wrong
+
+
+SPAWNED = f"""{IMPORTED}
+def work(number, count):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:23456", world_size=count, rank=number)
+if __name__ == "__main__":
+    mp.spawn(work, args=(4,), nprocs=2)
+"""
+
+
+def test_hints_for_a_command_name_what_its_nodes_have(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SPAWNED)
+    hints = " ".join(one.hint for one in findings(tmp_path, **GPUS, command="python train.py"))
+    assert 'init_method="env://"' in hints
+    assert 'os.environ["NODE_RANK"]' in hints
+    (tmp_path / "train.py").write_text("import lightning as L\nL.Trainer(devices=4).fit(None)\n")
+    hints = " ".join(one.hint for one in findings(tmp_path, **GPUS, command="python train.py"))
+    assert 'devices=int(os.environ["NPROC_PER_NODE"])' in hints
+
+
+HYDRA = """
+import hydra
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+def main(cfg):
+    hydra.utils.instantiate(cfg.trainer).fit(None)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("accelerator: cpu\ndevices: 2\n", {"lightning-nodes"}),
+        ("accelerator: gpu\nnum_nodes: 2\n", {"cuda-on-cpu"}),
+        ("accelerator: cpu\nnum_nodes: 2\n", set()),
+    ],
+)
+def test_what_hydra_gives_lightnings_trainer(tmp_path: Path, settings: str, expected: set[str]) -> None:
+    trainer = f"_target_: lightning.pytorch.trainer.Trainer\n{settings}"
+    with_files(tmp_path, {"conf/config.yaml": "defaults:\n  - trainer: own\n", "conf/trainer/own.yaml": trainer})
+    wrong = found(tmp_path, HYDRA, **HERE, command="python train.py")
+    assert wrong & {"lightning-nodes", "cuda-on-cpu"} == expected
