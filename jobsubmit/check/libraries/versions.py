@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache, partial
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.imports import is_in_branch, may_fail
 from jobsubmit.check.installed.signatures import accepted_names
+from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
 # Of transformers, Lightning and torch.
 _RENAMED = {"tokenizer": "processing_class", "no_cuda": "use_cpu", "gpus": "devices", "use_cuda": "use_device"}
+_OLD_TORCH = re.compile(r"(?:0\.|1\.[0-6](?:\D|$))")
 _SHOWN = 4
 _DEEPEST = 8  # modules that hand on a name
 _ALIKE = 0.8  # of difflib: evaluation_strategy and eval_strategy
@@ -26,7 +29,7 @@ def check_versions(code: Code) -> Iterator[Finding]:
     Where it is not sure that the code comes there, yield a warning.
     """
     own, known = _own_names(code), set[str]()
-    for finding in (*_imports(code, own), *_arguments(code, own)):
+    for finding in (*_imports(code, own), *_arguments(code, own), *_views(code)):
         if finding.text not in known:
             known.add(finding.text)
             yield finding
@@ -101,6 +104,53 @@ def _arguments(code: Code, own: Collection[str]) -> Iterator[Finding]:
             f"the nodes have {top} {libraries.version(top)}, in which {last} has no argument {', '.join(missing)}",
             f"use {', '.join(alike)}, or {_pin(top)}" if alike else f"remove what it does not have, or {_pin(top)}",
         )
+
+
+def _views(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `correct[:k].view(-1)` of what `pred.t()` gave: torch refuses it since 1.7 if k > 1."""
+    if _OLD_TORCH.match(code.facts.torch_version or ""):
+        return
+    for module, call in code.program.calls_of_attribute.get("view", ()):
+        match call:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Subscript(value=ast.Name() as name, slice=ast.Slice(upper=end)))
+            ):
+                compared = last_value(name, module)
+            case _:
+                continue
+        if not isinstance(end, ast.Name) or ast.unparse(call.args[-1] if call.args else call) != "-1":
+            continue
+        if compared is not None and _is_of_transposed(compared, module) and _counts_more(code, call, module):
+            yield Finding(
+                "warning",
+                "library-version",
+                module.where(call),
+                f"torch 1.7 and later refuse {ast.unparse(call)}: the tensor is a transposed one",
+                "use reshape() instead of view()",
+            )
+            return
+
+
+def _is_of_transposed(compared: ast.expr, module: Module) -> bool:
+    """Return whether an expression compares what was transposed before: `pred.eq(target)` after `pred = pred.t()`."""
+    if not isinstance(compared, ast.Call) or not isinstance(compared.func, ast.Attribute) or compared.func.attr != "eq":
+        return False
+    made = seen_through(compared.func.value, module)
+    return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "t"
+
+
+def _counts_more(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a function is given numbers of which one is more than 1: `accuracy(output, target, (1, 5))`."""
+    function = module.function_of(call)
+    callers = code.program.calls_to(function, module) if function is not None else ()
+    given = [
+        code.values.of(one, home)
+        for home, caller in callers
+        if code.reached.of(caller, home)
+        for one in (*caller.args, *(keyword.value for keyword in caller.keywords))
+        if isinstance(one, (ast.Tuple, ast.List))
+    ]
+    return any(is_count(number) and number > 1 for numbers in given if isinstance(numbers, list) for number in numbers)
 
 
 def _is_one_thing(code: Code, node: ast.expr, module: Module) -> bool:

@@ -57,7 +57,7 @@ def check_gpu_request(code: Code, field: str) -> Iterator[Finding]:
 
 def without_gpus(code: Code) -> Iterator[Finding]:
     """Yield one finding for all places that need a GPU, an error if one of them is surely reached."""
-    yield from _accelerator_composed(code)
+    yield from _asked_by_configuration(code)
     uses = {
         module.where(call): (used, code.reached.is_sure(call, module))
         for module, call, name in code.reached.calls
@@ -81,14 +81,16 @@ def without_gpus(code: Code) -> Iterator[Finding]:
     yield Finding("error" if is_sure else "warning", "cuda-on-cpu", first, text, hint)
 
 
-def _accelerator_composed(code: Code) -> Iterator[Finding]:
-    """Yield an error where Hydra's configuration asks Lightning for GPUs."""
+def _asked_by_configuration(code: Code) -> Iterator[Finding]:
+    """Yield an error for each setting of Lightning's Trainer in Hydra's configuration that needs GPUs."""
     name, settings = trainer_composed(code) or ("", {})
-    if settings.get("accelerator") in _GPUS_OF_LIGHTNING and any(code.calls("hydra.utils.instantiate")):
-        text = f'{name}.accelerator is "{settings["accelerator"]}", which needs a GPU, but {code.facts.no_gpus}'
-        yield Finding(
-            "error", "cuda-on-cpu", "args", text, f"pass {name}.accelerator=cpu, or request GPUs in `backend`"
-        )
+    asked = {"accelerator": "cpu"} if settings.get("accelerator") in _GPUS_OF_LIGHTNING else {}
+    if settings.get("sync_batchnorm") is True and _may_have_batch_norms(code):
+        asked["sync_batchnorm"] = "False"
+    for setting, other in asked.items() if any(code.calls("hydra.utils.instantiate")) else ():
+        text = f"{name}.{setting} is {settings[setting]!r}, which needs a GPU, but {code.facts.no_gpus}"
+        hint = f"pass {name}.{setting}={other}, or request GPUs in `backend`"
+        yield Finding("error", "cuda-on-cpu", "args", text, hint)
 
 
 def each_for_itself(code: Code) -> Iterator[Finding]:

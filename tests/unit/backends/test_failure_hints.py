@@ -50,6 +50,7 @@ SAID = {
     "jobsubmit: the packages could not be installed": "a package of the job",
     "ModuleNotFoundError: No module named 'einops'": "the module einops",
     "MisconfigurationException: No supported gpu backend found!": "this node has none",
+    "ValueError: SyncBatchNorm layers only work with GPU modules": "this node has none",
     "op.preamble.length <= op.nbytes. 40 vs 20": "do not call the same collectives",
     "params[0] in this process with sizes [5, 10] appears not to match sizes": "different models",
     "RuntimeError: Expected to have finished reduction in the prior iteration before": "not used to compute the loss",

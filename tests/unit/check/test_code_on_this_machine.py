@@ -97,7 +97,7 @@ def test_hints_for_a_command_name_what_its_nodes_have(tmp_path: Path) -> None:
 
 
 HYDRA = """
-import hydra
+import hydra, torchvision
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg):
     hydra.utils.instantiate(cfg.trainer).fit(None)
@@ -110,6 +110,7 @@ main()
     [
         ("accelerator: cpu\ndevices: 2\n", {"lightning-nodes"}),
         ("accelerator: gpu\nnum_nodes: 2\n", {"cuda-on-cpu"}),
+        ("sync_batchnorm: true\nnum_nodes: 2\n", {"cuda-on-cpu"}),
         ("accelerator: cpu\nnum_nodes: 2\n", set()),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import with_files
+from checked import GPUS, found, with_files
 
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.installed.libraries import Libraries
@@ -212,3 +212,33 @@ def test_options_are_those_of_the_installed_training_arguments(tmp_path: Path) -
         ("error", "hyperparameters.num_train_epochs"),
     ]
     assert any("use --eval_strategy" in str(one.hint) for one in shown)
+
+
+TOPK = """
+import torch
+def accuracy(output, target, topk=(1,)):
+    _, pred = output.topk(max(topk), 1, True, True)
+    pred = pred.t()
+    correct = pred.eq(target.view(1, -1).expand_as(pred))
+    return [correct[:k].VIEW(-1).float().sum(0) for k in topk]
+accuracy(torch.ones(8, 10), torch.ones(8).long()GIVEN)
+"""
+
+
+@pytest.mark.parametrize(
+    ("view", "given", "version", "is_said"),
+    [
+        ("view", ", topk=(1, 5)", None, True),
+        ("view", ", (1, 5)", "2.1", True),
+        ("reshape", ", topk=(1, 5)", None, False),
+        ("view", ", topk=(1,)", None, False),
+        ("view", "", None, False),
+        ("view", ", topk=(1, 5)", "1.4", False),
+    ],
+)
+def test_a_view_that_newer_versions_of_torch_refuse(
+    tmp_path: Path, view: str, given: str, version: str | None, is_said: bool
+) -> None:
+    fields = {"torch_version": version} if version else {}
+    text = TOPK.replace("VIEW", view).replace("GIVEN", given)
+    assert ("library-version" in found(tmp_path, text, **GPUS, **fields)) is is_said
