@@ -94,6 +94,7 @@ def _of_commands(line: CommandLine, words: Sequence[Word], mode: Start) -> Itera
 
 
 def _of_line(line: CommandLine, words: Sequence[Word], mode: Start) -> Iterator[Finding]:
+    words = [words[position]._replace(text=text) for position, text in line.joined([word.text for word in words])]
     options, plain = _parted(line, words)
     for word in options:
         yield from _refused(line, word, mode)
@@ -231,8 +232,9 @@ def _remedy(line: CommandLine, name: str, mode: Start) -> str:
         return f"{of} accepts it: give it after this word; {_place_of_words(mode)}"
     if meant := _similar(line, name):
         return f"use {meant}, or declare {name}"
-    names = [own for option in line.options for own in option.names if own.startswith("-")]
-    known = [own for own in names if own.startswith("--") and own != "--help"]
+    each = [option for option in line.options if option.settings.get("dest") is None or option.takes_value]
+    names = [next((own for own in option.names if own.startswith("--")), "") for option in each]
+    known = [own for own in dict.fromkeys(names) if own not in ("", "--help")]
     shown = ", ".join(known[:_SHOWN]) + (" …" if known[_SHOWN:] else "")
     return "remove it, or declare it in the parser" + (f" (it has {shown})" if shown else "")
 
@@ -242,7 +244,8 @@ def _similar(line: CommandLine, name: str) -> str:
     import difflib
 
     bare = name.lstrip("-")
-    names = {own.lstrip("-"): own for option in line.options for own in option.names if own.startswith("-")}
+    spelled = [own for option in line.options for own in option.names if own.startswith("-")]
+    names = {own.lstrip("-"): own for own in sorted(spelled, key=lambda own: own.startswith("--"))}
     same = [own for own in names if own.replace("_", "-") == bare.replace("_", "-")]
     found = same or difflib.get_close_matches(bare, names, 1)
     return names[found[0]] if found else ""

@@ -37,7 +37,6 @@ from jobsubmit.check.installed.libraries import FindPackage, Libraries
 from jobsubmit.check.interactive import check_interactive
 from jobsubmit.check.libraries.accelerate import check_accelerate
 from jobsubmit.check.libraries.deepspeed import check_deepspeed
-from jobsubmit.check.libraries.detectron2 import check_detectron2
 from jobsubmit.check.libraries.lightning import check_lightning
 from jobsubmit.check.libraries.versions import check_versions
 from jobsubmit.check.loading.epochs import check_epochs
@@ -62,6 +61,7 @@ from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.shell.started import Started, file_of, start_on
 from jobsubmit.check.shell.texts import is_open
 from jobsubmit.check.start.alone import check_alone
+from jobsubmit.check.start.detectron2 import check_detectron2
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.environment import (
     JOB_OF_SLURM,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobsubmit.check.arguments import Word
+from jobsubmit.check.parsers.lightning_cli import makes_cli
 from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.program import Program
 
@@ -15,7 +16,7 @@ _CONVERTS = "convert_arg_line_to_args"
 
 def with_words_of_files(program: Program, words: tuple[Word, ...]) -> tuple[Word, ...]:
     """Return words with those of the files that they name; a file that cannot be read stays as it is named."""
-    if any("LightningCLI" in module.names for module in program.modules.values()):
+    if makes_cli(program):
         return _with_configurations(program, words)
     given = (node.value for _, node in program.of(ast.keyword) if node.arg == "fromfile_prefix_chars")
     signs = tuple("".join(str(one.value) for one in given if isinstance(one, ast.Constant) and one.value))

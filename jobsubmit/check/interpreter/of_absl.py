@@ -25,6 +25,8 @@ def _defined(kind: str) -> Callable[[Any, list[Any], dict[str, Any]], Any]:
         words = _words(run)
         if isinstance(name, str):
             given = words.get(name)
+            is_switch = kind == "boolean" and f"--{name}" in (run.items(run.argv) or ())
+            given = "" if is_switch else given  # the next word is not its value
             run.flags[name] = default if given is None else _converted(given, kind)
             if kind == "boolean" and f"no{name}" in words:
                 run.flags[name] = False

@@ -263,7 +263,7 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
         is_other_way = isinstance(count, ast.Constant) and not code.reached.is_sure(call, calling)
         if is_other_way or (parts == 1 and not is_for_training(call, calling)):
             continue  # this may not be executed, or each process validates with all of the data
-        if is_count(parts) and code.world_size and 0 < parts < code.world_size and _is_one_group(code):
+        if is_count(parts) and code.world_size and 0 <= parts < code.world_size and _is_one_group(code):
             yield _divided_wrongly(
                 module.where(count),
                 f"the data is divided into {parts} parts ({ast.unparse(count)}), but the job has {code.world_size} "

@@ -96,8 +96,8 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
             continue
         if any(argument(call, keyword) is not None for keyword in ("generator", "random_state")):
             continue
-        if any(isinstance(above, (ast.For, ast.While)) and trains(above) for above in module.above(call)):
-            continue  # it is for one step: the data of each rank is another anyway
+        if _is_for_one_step(call, module):
+            continue  # the data of each rank is another anyway
         seeds = [(home, one) for home, one, other in code.program.calls if other in source and one.args]
         if not whole:
             seeds = []  # numpy.random.seed() is not for a new generator
@@ -119,6 +119,13 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
             f"seed it with the same number on every rank: {source[0]}(0)",
         )
         return
+
+
+def _is_for_one_step(call: ast.Call, module: Module) -> bool:
+    """Return whether the loop around a call computes gradients itself, and in no loop inside it."""
+    loop = next((above for above in module.above(call) if isinstance(above, (ast.For, ast.While))), None)
+    inner = [node for node in walk(loop) if isinstance(node, (ast.For, ast.While)) and node is not loop] if loop else []
+    return loop is not None and trains(loop) and not any(map(trains, inner))
 
 
 def _seeds_by_library(code: Code) -> bool:

@@ -20,8 +20,8 @@ from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
 
 _DEFINES = "absl.flags.DEFINE_"
-_TYPES = {"integer": "int", "float": "float", "string": "str"}
-_LISTS = ("list", "spaceseplist", "multi_string", "multi_integer", "multi_float", "multi_enum", "alias", "enum_class")
+_TYPES = {"integer": "absl_int", "float": "float", "string": "str"}
+_ANY = ("list", "spaceseplist", "multi_string", "multi_integer", "multi_float", "multi_enum", "alias", "enum_class")
 _BOOLEANS = ("bool", "boolean")
 _OF_ABSL = (  # of absl.app, absl.flags and absl.logging
     *("v", "verbosity", "logger_levels", "stderrthreshold", "log_dir", "flagfile", "undefok", "profile_file"),
@@ -37,9 +37,12 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     if not parses:
         return None
     module, call = parses[0]
-    required = _required(reached, values)
-    options: list[Option] = [Option(("WORDS",), module.where(call), {"nargs": "*"})]
-    options += [_own(name, module.where(call)) for name in _OF_ABSL]
+    where = module.where(call)
+    if not _is_of_argv(call, module, program):
+        return CommandLine("absl", gaps=(Gap(where, "it parses something other than the command line"),))
+    given = {word.lstrip("-").partition("=")[0] for word in values.facts.argv}
+    required = set[object]() if _may_set(reached) or "flagfile" in given else _required(reached, values)
+    options: list[Option] = [Option(("WORDS",), where, {"nargs": "*"})]
     gaps: list[Gap] = []
     for home, define, name in reached.calls:
         kind = name.removeprefix(_DEFINES) if name.startswith(_DEFINES) else ""
@@ -48,13 +51,15 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
             gaps.append(Gap(home.where(define), "the name of a flag is computed here"))
         elif kind:
             options += _options(kind, str(flag), define, home, values, is_required=flag in required)
-        elif ".DEFINE_" in name:
-            gaps.append(Gap(home.where(define), f"{name.rpartition('.')[2]} takes the fields of a configuration"))
+        elif ".DEFINE_" in name or name == "absl.flags.DEFINE":
+            gaps.append(Gap(home.where(define), f"{name.rpartition('.')[2]} makes a flag of a kind of its own"))
+    options += [option for name in _OF_ABSL for option in _own(name, where)]
+    is_lenient = any(argument(one, "known_only") or argument(one, "flags_parser") for _, one in parses)
     return CommandLine(
         "absl",
         tuple(options),
-        not any(argument(one, "known_only") or argument(one, "flags_parser") for _, one in parses),
-        module.where(call),
+        not (is_lenient or given & {"flagfile", "undefok"}),
+        where,
         tuple(gaps),
         {"allow_abbrev": False},
         Namespaces(frozenset(_held(program))),
@@ -70,6 +75,20 @@ def _parses(program: Program, reached: Reached) -> Iterator[tuple[Module, ast.Ca
             yield module, call
 
 
+def _is_of_argv(call: ast.Call, module: Module, program: Program) -> bool:
+    """Return whether a call parses the words of the job: `app.run(main)`, `FLAGS(sys.argv)`."""
+    if program.name_of(call.func, module) == "absl.app.run":
+        return argument(call, "argv", 1) is None
+    return program.name_of(call.args[0], module) == "sys.argv"
+
+
+def _may_set(reached: Reached) -> bool:
+    """Return whether the program gives a flag a default later, or another name."""
+    return any(
+        name == f"{_DEFINES}alias" or getattr(call.func, "attr", "") == "set_default" for _, call, name in reached.calls
+    )
+
+
 def _held(program: Program) -> set[str]:
     """Return the names of the variables that hold the flags."""
     names = {
@@ -82,9 +101,11 @@ def _held(program: Program) -> set[str]:
 
 
 def _required(reached: Reached, values: Values) -> set[object]:
-    """Return the names of the flags that are marked as required."""
+    """Return the names of the flags that are required: as they are defined, or marked so later."""
     found: set[object] = set()
     for module, call, name in reached.calls:
+        if name.startswith(_DEFINES) and values.of(argument(call, "required"), module) is True:
+            found.add(values.of(argument(call, "name", 0), module))
         if name in ("absl.flags.mark_flag_as_required", "absl.flags.mark_flags_as_required") and call.args:
             marked = values.of(call.args[0], module)
             found |= {marked} if isinstance(marked, str) else set(marked if isinstance(marked, list) else ())
@@ -98,7 +119,6 @@ def _options(
     default = values.of(argument(define, "default", 1), module)
     short = values.of(argument(define, "short_name"), module)
     names = (*_spellings(flag), *(_spellings(short) if isinstance(short, str) else ()))
-    is_required = is_required or values.of(argument(define, "required"), module) is True
     settings: dict[str, Any] = {"required": is_required and default in (None, UNKNOWN)}
     if kind in _BOOLEANS:
         yield Option(names, where, {"nargs": "?", "const": True, **settings}, "absl_bool", default)
@@ -109,14 +129,17 @@ def _options(
         is_exact = (given := argument(define, "case_sensitive")) is None or values.of(given, module) is True
         yield Option(names, where, {"choices": choices, **settings}, "" if is_exact else "str.lower", default)
         return
-    is_known = kind in _TYPES or kind in _LISTS or kind == "enum"
-    value = default if kind in _TYPES or kind == "enum" else UNKNOWN
-    yield Option(names, where, settings, _TYPES.get(kind, "?" if kind in _LISTS else ""), value, is_sure=is_known)
+    if kind in _ANY:
+        yield Option(names, where, settings, "?")
+    else:
+        yield Option(names, where, settings, _TYPES.get(kind, ""), default, is_sure=kind in (*_TYPES, "enum"))
 
 
 def _spellings(flag: str) -> tuple[str, str]:
     return f"--{flag}", f"-{flag}"
 
 
-def _own(flag: str, where: str) -> Option:
-    return Option(_spellings(flag), where, {"nargs": "?"}, is_sure=False)
+def _own(flag: str, where: str) -> Iterator[Option]:
+    """Yield a flag of absl's own, which may be a switch."""
+    yield Option(_spellings(flag), where, {"nargs": "?"}, is_sure=False)
+    yield Option(_spellings(f"no{flag}"), where, {"action": "store_false", "dest": flag}, is_sure=False)

@@ -25,6 +25,14 @@ def _yes_no(text: str) -> bool:
     raise ValueError(text)
 
 
+def _absl_int(text: str) -> int:
+    """Return what absl reads in a word: an integer, also as 0x10 or 0o17."""
+    try:
+        return int(text, 16 if text.lower().startswith("0x") else 8 if text.lower().startswith("0o") else 10)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid int value: {text!r}") from None
+
+
 def _python(text: str) -> Any:
     """Return a word as Fire reads it: as Python where it is a literal, else as a text."""
     value = evaluated(text)
@@ -64,11 +72,14 @@ CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "eval": evaluated,
     "yes_no": _yes_no,
     "absl_bool": _absl_bool,
+    "absl_int": _absl_int,
     "python": _python,
     **{f"{kind.__name__}_literal": _literal(kind) for kind in (int, float, str)},
 }
 # Converters that leave a word what it is, but for its case; classes of enumerations by the names of their libraries.
 _KEEP_WORDS = ("str.lower", "str.upper", "str.strip", "transformers.SchedulerType", "transformers.IntervalStrategy")
+# What other libraries than argparse take for the value of the option before it, although it begins with a dash.
+_NUMBER = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _KINDS = {"ambiguous": "unknown", "ignored explicit argument": "flag", "invalid choice": "choice"}
 
 
@@ -174,6 +185,33 @@ class CommandLine:
         begun = [option for option in self.options if any(own.startswith(name) for own in option.names)]
         return begun[0] if len(begun) == 1 else None
 
+    def joined(self, words: Sequence[str]) -> list[tuple[int, str]]:
+        """Return each word with its position: an option with its value, where a library pairs them unlike argparse.
+
+        In absl, a switch never takes the next word, and any other flag always does. Fire and tyro take any number.
+        """
+        found: list[tuple[int, str]] = []
+        position = 0
+        while position < len(words):
+            word, after = words[position], words[position + 1 : position + 2]
+            option = self.option(word) if self.kind in ("absl", "fire", "tyro") else None
+            is_switch = option is not None and option.settings.get("nargs") == "?"
+            if option is not None and self.kind == "absl" and is_switch:
+                found.append((position, f"{word}=true"))
+            elif option is not None and option.takes_value and after and self._takes(after[0]):
+                found.append((position, f"{word}={after[0]}"))
+                position += 1
+            else:
+                found.append((position, word))
+            position += 1
+        return found
+
+    def _takes(self, word: str) -> bool:
+        return self.kind == "absl" or _NUMBER.fullmatch(word) is not None
+
+    def _read(self, words: Sequence[str]) -> list[str]:
+        return [text for _, text in self.joined(words)]
+
     def refusal(self, word: str) -> Refusal | None:
         """Return why one word `--name=value` is refused, if it is; one that is not known is of kind `unknown`."""
         parser = self._parser([option for option in self._merged() if not option.is_positional], is_checked=True)
@@ -191,7 +229,9 @@ class CommandLine:
         """Return the options and positionals that must be given and are not."""
         parser = self._parser(self._merged(), is_checked=False)
         try:
-            parser.parse_known_args([word for word in words if (self.refusal(word) or _NONE).kind != "flag"])
+            parser.parse_known_args(
+                [word for word in self._read(words) if (self.refusal(word) or _NONE).kind != "flag"]
+            )
         except RefusedError as error:
             match = re.search(r"the following arguments are required: (.*)", str(error))
             names = set(re.split(", |/", match[1])) if match else set[str]()
@@ -204,7 +244,7 @@ class CommandLine:
         """Return the positional arguments that the program does not accept."""
         parser = self._parser(self._merged(), is_checked=False)
         try:
-            return parser.parse_known_args(list(words))[1]
+            return parser.parse_known_args(self._read(words))[1]
         except Exception:
             return []
 
@@ -222,7 +262,7 @@ class CommandLine:
         sure = [option for option in self._merged() if option.is_sure and option.type in ("", *CONVERTERS)]
         parser = self._parser(sure, is_checked=True, is_optional=True)
         try:
-            found = vars(parser.parse_known_args(list(words))[0])
+            found = vars(parser.parse_known_args(self._read(words))[0])
         except Exception:
             return {}
         unknown = {name for name, value in found.items() if has_gaps(value) or (value is None and self.may_fill_none)}

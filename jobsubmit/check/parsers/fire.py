@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.calls import argument, parameters_with_defaults
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.values import Values
 
 
@@ -33,26 +35,36 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     parsed_at = home.where(function)
     if function.decorator_list:
         return CommandLine("fire", gaps=(Gap(parsed_at, "a decorator may change its options"),))
+    plain = _plain_words(values.facts.argv)
+    if "-" in values.facts.argv or (plain and any(isinstance(one, ast.Return) and one.value for one in walk(function))):
+        return CommandLine("fire", gaps=(Gap(parsed_at, "some words may be for what the function returns"),))
     words = Option(("WORDS",), parsed_at, {"nargs": "*"})
-    options = tuple(_options(function, home, values))
+    options = tuple(_options(function, len(plain), home, values))
     is_strict = function.args.kwarg is None
     return CommandLine("fire", (words, *options), is_strict, parsed_at, settings={"allow_abbrev": False})
 
 
-def _options(function: Function, module: Module, values: Values) -> Iterator[Option]:
-    own = function.args
-    positional = [*own.posonlyargs, *own.args]
-    defaults: list[ast.expr | None] = [None] * (len(positional) - len(own.defaults)) + list(own.defaults)
-    parameters = [*zip(positional, defaults, strict=True), *zip(own.kwonlyargs, own.kw_defaults, strict=True)]
+def _plain_words(words: Sequence[str]) -> list[str]:
+    """Return the words that are neither options nor their values: they are for the first parameters that lack one."""
+    return [
+        word
+        for before, word in pairwise(("", *words))
+        if not word.startswith("-") and not (before.startswith("-") and "=" not in before)
+    ]
+
+
+def _options(function: Function, plain: int, module: Module, values: Values) -> Iterator[Option]:
+    parameters = parameters_with_defaults(function)
+    by_name_only = {arg.arg for arg in function.args.kwonlyargs}
     initials = Counter(arg.arg[0] for arg, _ in parameters)
-    has_plain_words = any(not word.startswith("-") for word in values.facts.argv)
     for arg, default in parameters:
         name = arg.arg
         spelled = [name, name.replace("_", "-"), *([name[0]] if initials[name[0]] == 1 else [])]
         names = tuple(dict.fromkeys(f"{dashes}{one}" for one in spelled for dashes in ("--", "-")))
-        is_required = default is None and not has_plain_words
+        is_required = default is None and (not plain or name in by_name_only)
         settings = {"nargs": "?", "const": True, "required": is_required, "dest": name}
         value = values.of(default, module) if default is not None else UNKNOWN
         yield Option(names, module.where(arg), settings, "python", value)
         no = {"action": "store_false", "dest": name, "default": value}
-        yield Option((f"--no{name}",), module.where(arg), no, default=value, is_sure=False)
+        negated = tuple(dict.fromkeys((f"--no{name}", f"--no{name.replace('_', '-')}")))
+        yield Option(negated, module.where(arg), no, default=value, is_sure=False)

@@ -11,11 +11,12 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import pairwise
 
 from jobsubmit.check.installed.signatures import accepted_names
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Module, own_method
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.tree import walk
@@ -37,9 +38,16 @@ _PARAMETERS = """
 _OF_TRAINER = frozenset(_PARAMETERS.split())  # of Lightning 1.5 to 2.5
 _ALWAYS = ("config", "print_config", "seed_everything", "ckpt_path", "weights_only", "verbose", "help", "model", "data")
 _ANY_FIELD = ("optimizer", "lr_scheduler")  # their classes are chosen by an argument
-_METHODS = ("fit", "validate", "test", "predict")
+_METHODS = ("fit", "validate", "test", "predict", "tune")
 _ADD_CLASSES = ("add_lightning_class_args", "add_class_arguments", "add_subclass_arguments")
 _ADD_TYPES = ("add_optimizer_args", "add_lr_scheduler_args", *_ADD_CLASSES)
+_OF_PARSER = frozenset(
+    [
+        *("__init__", "init_parser", "setup_parser", "subcommands", "parse_arguments", "_setup_parser"),
+        *("add_core_arguments_to_parser", "add_default_arguments_to_parser", "_add_subcommands"),
+    ]
+)
+_CHANGES = ("add_argument", "link_arguments", "set_defaults", *_ADD_TYPES)
 _DEEPEST = 8  # classes above each other
 
 
@@ -76,12 +84,13 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         groups.required |= {f"--{group}.{name}": place for name, place in (known or {}).items() if place}
     for home, owner in _owners(name, program):
         _add_own(home, owner, values, groups)
+    groups.may_set = groups.may_set or any(f"--{group}" in _names_given(values) for group in groups.fields)
     run = argument(call, "run")
-    words = [word for word in values.facts.argv if word.startswith("-")]
-    given = (word.partition("=")[0] for word in words if _is_known(word, groups))
-    options = [_option(one, where) for one in dict.fromkeys((*given, *sorted(_names(groups.fields))))]
-    if not groups.may_set and not _may_be_set(call, words, program):
-        lacking = {name: place for name, place in groups.required.items() if not _is_given(name, words)}
+    # What is known depends on more than names, such as the class of a field: so it is decided here, for each word.
+    given = (name for name in _names_given(values) if _is_known(name, groups))
+    options = [_option(one, where) for one in dict.fromkeys((*given, *_names(groups.fields)))]
+    if not groups.may_set and not _may_be_set(call, values.facts.argv, program):
+        lacking = {name: place for name, place in groups.required.items() if not _is_given(name, values)}
         options = [one for one in options if one.names[0] not in lacking]
         options += [Option((name,), place, {"required": True}) for name, place in lacking.items()]
     line = CommandLine("lightning", tuple(options), True, where, tuple(groups.gaps), {"allow_abbrev": False})
@@ -93,13 +102,29 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
 
 def _may_be_set(call: ast.Call, words: Sequence[str], program: Program) -> bool:
     """Return whether a file that is not read here may set parameters, or a default of the parser."""
-    files = [word.partition("=")[2] for word in words if word.partition("=")[0] in ("-c", "--config")]
+    files = [word.partition("=")[2] for word in words if word.startswith(("-c=", "--config="))]
+    files += [after for word, after in pairwise((*words, "")) if word in ("-c", "--config")]
     is_read = all(posixpath.normpath(file) in program.configurations for file in files)
     return not is_read or argument(call, "parser_kwargs") is not None
 
 
-def _is_given(name: str, words: Sequence[str]) -> bool:
-    return any(word.partition("=")[0] == name or word.startswith(f"{name}.") for word in words)
+def _names_given(values: Values) -> list[str]:
+    return [word.partition("=")[0] for word in values.facts.argv if word.startswith("-")]
+
+
+def _is_given(name: str, values: Values) -> bool:
+    return any(given == name or given.startswith(f"{name}.") for given in _names_given(values))
+
+
+def makes_cli(program: Program) -> bool:
+    """Return whether the boot file makes a LightningCLI."""
+    boot = program.boot
+    calls = (
+        (program.name_of(call.func, boot) for call in boot.of(ast.Call))
+        if program.imports("lightning", "pytorch_lightning")
+        else ()
+    )
+    return any(name in _CLI or _owners(name, program) for name in calls)
 
 
 def _owners(name: str, program: Program) -> list[tuple[Module, ast.ClassDef]]:
@@ -137,27 +162,49 @@ def _parameters(name: str, program: Program, depth: int = 0) -> dict[str, str] |
         positional = start.args.args[1:]
         optional = [*positional[len(positional) - len(start.args.defaults) :]] if start.args.defaults else []
         optional += [one for one, value in zip(start.args.kwonlyargs, start.args.kw_defaults, strict=True) if value]
+        optional += [one for one in (*positional, *start.args.kwonlyargs) if not _needs_value(one)]
         everything = (*positional, *start.args.kwonlyargs)
         own = {one.arg: "" if one in optional else home.where(one) for one in everything}
         if start.args.kwarg is None:
             return own
     bases = [program.name_of(base, home) for base in owner.bases]
-    if not bases or bases[0].rpartition(".")[2] in ("LightningModule", "LightningDataModule"):
+    if len(bases) != 1 or (start is not None and not _only_hands_on(start)):
+        return None
+    if bases[0].rpartition(".")[2] in ("LightningModule", "LightningDataModule"):
         return own
     above = _parameters(bases[0], program, depth + 1)
     return None if above is None else {**above, **own}
 
 
+def _needs_value(parameter: ast.arg) -> bool:
+    """Return whether a parameter without a default must be given: one without a type, or that may be None, is None."""
+    kind = "None" if parameter.annotation is None else ast.unparse(parameter.annotation)
+    return not any(word in kind for word in ("None", "Optional", "Any"))
+
+
+def _only_hands_on(start: Function) -> bool:
+    """Return whether `**kwargs` only goes to `super().__init__(**kwargs)`, with nothing beside it."""
+    name = start.args.kwarg.arg if start.args.kwarg is not None else ""
+    uses = [node for node in walk(start) if isinstance(node, ast.Name) and node.id == name]
+    calls = (node for node in walk(start) if isinstance(node, ast.Call))
+    hands_on = any(ast.unparse(call) == f"super().__init__(**{name})" for call in calls)
+    return len(uses) == 1 and hands_on
+
+
 def _add_own(module: Module, owner: ast.ClassDef, values: Values, groups: _Groups) -> None:
-    """Add the options that a class adds to the parser itself."""
+    """Add the options that a class adds to the parser itself; what it does otherwise is not known."""
     adds = own_method(owner, "add_arguments_to_parser")
+    methods = {one.name for one in owner.body if isinstance(one, FUNCTIONS)}
+    if methods & _OF_PARSER or (adds is not None and not _only_changes(adds)):
+        groups.gaps.append(Gap(module.where(owner), "its class changes the parser in another way"))
     for call in walk(adds) if adds is not None else ():
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
         groups.may_set = groups.may_set or call.func.attr in ("link_arguments", "set_defaults")
         if call.func.attr == "add_argument":
             names = [values.of(one, module) for one in call.args]
-            groups.whole |= {name.lstrip("-").partition(".")[0] for name in names if isinstance(name, str)}
+            given = [name for name in names if isinstance(name, str)]
+            groups.whole |= {name.removeprefix("--").partition(".")[0] for name in given}
             if not all(isinstance(name, str) for name in names):
                 groups.gaps.append(Gap(module.where(call), "the name of an option is computed here"))
         elif call.func.attr in _ADD_TYPES:
@@ -168,15 +215,25 @@ def _add_own(module: Module, owner: ast.ClassDef, values: Values, groups: _Group
                 groups.gaps.append(Gap(module.where(call), "a class adds its parameters here"))
 
 
-def _is_known(word: str, groups: _Groups) -> bool:
-    """Return whether a word is an option of a group, or a whole name; one of an unknown library may be newer."""
-    name = word.partition("=")[0].removeprefix("--")
+def _only_changes(adds: Function) -> bool:
+    """Return whether a method gives the parser to nothing else, and calls only what is known here."""
+    own = adds.args.args[1].arg if adds.args.args[1:] else ""
+    uses = [node for node in walk(adds) if isinstance(node, ast.Name) and node.id == own]
+    called = [node.func for node in walk(adds) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    calls: dict[ast.expr, str] = {one.value: one.attr for one in called}
+    return all(calls.get(use) in _CHANGES for use in uses)
+
+
+def _is_known(name: str, groups: _Groups) -> bool:
+    """Return whether a name is an option of a group, or a whole name; one of an unknown library may be newer."""
+    name = name.removeprefix("--")
     group, dot, rest = name.partition(".")
     if not dot:
         return name in groups.whole or name in groups.fields or name == "-c"
     names = groups.fields.get(group, None if group in groups.whole else frozenset())
     first = rest.partition(".")[0].rstrip("+")
-    return names is None or first in names or (names is _OF_TRAINER and not get_close_matches(first, names, 1))
+    is_newer = names is _OF_TRAINER and not get_close_matches(first, names, 1)
+    return names is None or is_newer or any(one.startswith(first) for one in names)  # it may be shortened
 
 
 def _option(name: str, where: str) -> Option:
@@ -185,5 +242,5 @@ def _option(name: str, where: str) -> Option:
 
 def _names(fields: Mapping[str, frozenset[str] | None]) -> Iterator[str]:
     """Yield the names of the known options, for hints."""
-    for group, names in fields.items():
-        yield from (f"--{group}.{name}" for name in names or ())
+    for group in sorted(fields, key=lambda group: group == "trainer"):
+        yield from (f"--{group}.{name}" for name in sorted(fields[group] or ()))

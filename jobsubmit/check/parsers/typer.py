@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.parsers.hf_argument_parser import enumerated
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.calls import argument, parameters_with_defaults
 from jobsubmit.check.program.module import Function, Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
@@ -35,10 +35,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         )
         return CommandLine("typer", gaps=(Gap(where, text),))
     module, function = named[chosen] if chosen else commands[0]
-    own = function.args
-    positional = [*own.posonlyargs, *own.args]
-    defaults: list[ast.expr | None] = [None] * (len(positional) - len(own.defaults)) + list(own.defaults)
-    parameters = [*zip(positional, defaults, strict=True), *zip(own.kwonlyargs, own.kw_defaults, strict=True)]
+    own, parameters = function.args, parameters_with_defaults(function)
     options = tuple(found for arg, default in parameters for found in _options(arg, default, module, values))
     if chosen:
         options = (Option(("COMMAND",), module.where(function), {"choices": [chosen]}), *options)

@@ -7,12 +7,12 @@ boolean with a default is a switch that takes no value, and no option may be sho
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.calls import argument, parameters_with_defaults
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module
 from jobsubmit.check.program.namespaces import Namespaces
 from jobsubmit.check.program.operations import UNKNOWN
@@ -23,7 +23,13 @@ from jobsubmit.check.program.values import Values
 _PLAIN_BASES = ("object", "abc.ABC", "typing.Generic", "typing.Protocol")
 _MAKE_CLASSES = ("dataclass", "define", "frozen", "attrs", "s")
 _PLAIN = ("int", "float", "str")
-_OTHER = ("other", None)
+_OTHER, _MAPPING = ("other", None), ("mapping", None)
+_UNCLEAR = {
+    "conf": "a marker of tyro.conf changes an option here",
+    "classes": "one of several classes is chosen here",
+    "other_class": "the default may be of another class, with other fields",
+    "mapping": "the keys of a mapping are options here",
+}
 _DEEPEST = 8
 
 
@@ -38,10 +44,10 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         return CommandLine("tyro", gaps=(Gap(where, f"{name} makes its options at run time"),))
     if argument(call, "args") is not None:
         return None
-    fields = _Fields(values, is_given=argument(call, "default") is not None)
+    fields = _Fields(values)
     fields.add_of(call.args[0], "", module)
-    if argument(call, "config") is not None:
-        fields.gaps.append(Gap(where, "`config` changes what tyro accepts"))
+    if changing := [name for name in ("config", "default") if argument(call, name) is not None]:
+        fields.gaps.append(Gap(where, f"`{changing[0]}` changes what tyro accepts"))
     rest = argument(call, "return_unknown_args")
     is_strict = rest is None or values.of(rest, module) is False
     settings = {"allow_abbrev": False}
@@ -62,7 +68,7 @@ class _Fields:
     """Collect the options of classes; where a default `is_given` for the whole, none of them is required."""
 
     values: Values
-    is_given: bool
+    is_given: bool = False
     options: list[Option] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
@@ -85,15 +91,13 @@ class _Fields:
                 if self.values.program.name_of(root, home) not in _PLAIN_BASES:
                     self.add_of(root, prefix, home)
             for item in definition.body:
-                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                is_field = isinstance(item, ast.AnnAssign) and "init=False" not in ast.unparse(item.value or item)
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and is_field:
                     self._add(item, item.value, prefix, home)
 
     def _add_parameters(self, function: Function, prefix: str, module: Module) -> None:
         own = function.args
-        positional = [*own.posonlyargs, *own.args]
-        defaults: list[ast.expr | None] = [None] * (len(positional) - len(own.defaults)) + list(own.defaults)
-        by_name = zip(own.kwonlyargs, own.kw_defaults, strict=True)
-        for arg, default in (*zip(positional, defaults, strict=True), *by_name):
+        for arg, default in parameters_with_defaults(function):
             self._add(arg, default, prefix, module)
         if own.vararg or own.kwarg or own.posonlyargs:
             self.gaps.append(Gap(module.where(function), "it takes *args, **kwargs or positional arguments"))
@@ -106,11 +110,14 @@ class _Fields:
         is_required = _is_required(default, self.values.program, module) and not self.is_given
         value = self._default(default, module)
         settings: dict[str, Any] = {"required": is_required, "dest": prefix + name}
-        match self._kind(annotation, module):
+        kind = self._kind(annotation, module)
+        if kind[0] == "class" and _may_be_another(default, kind[1], self.values.program, module):
+            kind = ("other_class", None)
+        match kind:
             case ("ClassVar", _):
                 return
-            case ("conf", _):
-                self.gaps.append(Gap(where, "a marker of tyro.conf changes an option here"))
+            case (str(what), _) if what in _UNCLEAR:
+                self.gaps.append(Gap(where, _UNCLEAR[what]))
             case ("class", _):
                 inner = replace(self, is_given=not is_required)
                 if annotation is not None:
@@ -138,12 +145,15 @@ class _Fields:
         if isinstance(node, ast.Subscript):
             return self._subscripted(node, module)
         if isinstance(node, ast.BinOp):
-            return self._optional(node.left, module) if ast.unparse(node.right) == "None" else _OTHER
+            sides = [node.left] if ast.unparse(node.right) == "None" else [node.left, node.right]
+            return self._optional(node.left, module) if len(sides) == 1 else self._one_of(sides, module)
         name = program.name_of(node, module) if node is not None else ""
         found = program.definition(name)
         if found is not None and isinstance(found[1], ast.ClassDef):
             members = _members(found[1], program, found[0])
-            return ("choices", members) if members is not None else ("class", None)
+            return ("choices", members) if members else _OTHER if members is not None else ("class", name)
+        if name == "dict":
+            return _MAPPING
         return (name, False) if name in (*_PLAIN, "bool") else _OTHER
 
     def _subscripted(self, node: ast.Subscript, module: Module) -> tuple[str, Any]:
@@ -159,11 +169,26 @@ class _Fields:
             return ("choices", [str(word) for word in words]) if UNKNOWN not in words else _OTHER
         if last == "Optional":
             return self._optional(items[0], module)
-        return ("ClassVar", None) if last == "ClassVar" else _OTHER
+        if last == "Union":
+            return self._one_of(items, module)
+        return {"ClassVar": ("ClassVar", None), "dict": _MAPPING, "Dict": _MAPPING}.get(last, _OTHER)
 
     def _optional(self, node: ast.expr, module: Module) -> tuple[str, Any]:
         kind, _ = self._kind(node, module)
-        return (kind, True) if kind in _PLAIN else _OTHER
+        return (kind, True) if kind in _PLAIN else ("classes", None) if kind == "class" else _OTHER
+
+    def _one_of(self, nodes: Sequence[ast.expr], module: Module) -> tuple[str, Any]:
+        """Return what a field of several types takes: of classes, that depends on a word."""
+        kinds = [self._kind(one, module)[0] for one in nodes]
+        return ("classes", None) if {"class", "classes"} & {*kinds} else _OTHER
+
+
+def _may_be_another(default: ast.expr | None, name: str, program: Program, module: Module) -> bool:
+    """Return whether the default of a field may be an object of another class than the field says."""
+    if isinstance(default, ast.Call) and program.name_of(default.func, module).rpartition(".")[2] in ("field", "ib"):
+        default = argument(default, "default_factory") or argument(default, "default")
+    made = default.func if isinstance(default, ast.Call) else default
+    return default is not None and (made is None or program.name_of(made, module) != name)
 
 
 def _unquoted(node: ast.expr | None) -> ast.expr | None:
@@ -204,7 +229,7 @@ def _members(owner: ast.ClassDef, program: Program, module: Module) -> list[str]
     return [
         target.id
         for item in owner.body
-        if isinstance(item, ast.Assign)
-        for target in item.targets
+        if isinstance(item, (ast.Assign, ast.AnnAssign))
+        for target in (item.targets if isinstance(item, ast.Assign) else [item.target])
         if isinstance(target, ast.Name)
     ]

@@ -241,6 +241,14 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
     return None
 
 
+def parameters_with_defaults(function: Function) -> list[tuple[ast.arg, ast.expr | None]]:
+    """Return the parameters of a function, each with its default; without `*args` and `**kwargs`."""
+    own = function.args
+    positional = [*own.posonlyargs, *own.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(own.defaults)) + list(own.defaults)
+    return [*zip(positional, defaults, strict=True), *zip(own.kwonlyargs, own.kw_defaults, strict=True)]
+
+
 def given_for(call: ast.Call, function: Function, parameter: str) -> ast.expr | None:
     """Return what a call gives for a parameter of the function that it calls."""
     names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]

@@ -20,6 +20,9 @@ class RefusingParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise RefusedError(message)
 
+    def print_help(self, file: object = None) -> None:
+        """Print nothing: `--help` is one of the user's words."""
+
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise RefusedError(message or "")
 

@@ -85,6 +85,14 @@ def _arguments(folder: Path, text: str, args: list[str], **fields: Any) -> list[
         (ABSL, "--path=x --lr=fast", "argument-type"),
         (ABSL, "--path=x --amp=no", "argument-type"),
         (ABSL, "--path=x --kind=A", "argument-choice"),
+        (ABSL, "--path=x --steps=0x10 --lr -1e-3 --noalsologtostderr", ""),
+        (ABSL, "--path --x --amp rest", ""),
+        (ABSL, "--flagfile=flags.txt", ""),
+        (ABSL, "--path=x --undefok=other --other=3", ""),
+        (ABSL.replace("app.run", "FLAGS.set_default('path', 'y')\napp.run"), "", ""),
+        (ABSL.replace("app.run", "flags.DEFINE_alias('p', 'path')\napp.run"), "--p=3", ""),
+        (ABSL.replace("app.run(main)", "app.run(main, argv=['train', '--path=y'])"), "", "arguments"),
+        (ABSL.replace("def main", "flags.DEFINE(Own(), 'k', 3, 'h')\ndef main"), "--path=x --k=3", "arguments"),
         (ABSL.replace('"kind", "a"', "NAME, 'a'"), "--path=x --other=1", "arguments"),
         (ABSL.replace(", required=True", "") + 'flags.mark_flag_as_required("path")\n', "", "argument-missing"),
         (
@@ -104,6 +112,10 @@ def _arguments(folder: Path, text: str, args: list[str], **fields: Any) -> list[
         (FIRE, "--path a -l 0.1", ""),
         (FIRE, "", "argument-missing"),
         (FIRE, "--path=a --my=3", "argument-unknown"),
+        (FIRE, "--path=a --nouse-amp --lr -1e-3", ""),
+        (FIRE.replace("print(path)", "return path"), "--path=a run --steps=3", "arguments"),
+        (FIRE.replace("print(path)", "return path"), "--path=a --steps=3", "argument-unknown"),
+        (FIRE.replace("main(path,", "main(*, path,"), "3", "argument-missing"),
         (FIRE.replace("my_size=None", "**kwargs"), "--path=a --anything=3", ""),
         (FIRE.replace("Fire(main)", "Fire()"), "--path=a --anything=3", "arguments"),
         (FIRE.replace("def main", "@wrapped\ndef main"), "--anything=3", "arguments"),
@@ -119,6 +131,21 @@ def _arguments(folder: Path, text: str, args: list[str], **fields: Any) -> list[
         (TYRO, "--data-dir=x --size=l", "argument-choice"),
         (TYRO, "--data-dir=x --num-steps=1.5", "argument-type"),
         (TYRO, "--data-dir=x --version=4", "argument-unknown"),
+        (TYRO, "--data-dir=x --optimizer.lr -1e-3", ""),
+        (
+            TYRO.replace("optimizer: Optimizer", "optimizer: Optional[Optimizer]"),
+            "--data-dir=x optimizer:a",
+            "arguments",
+        ),
+        (
+            TYRO.replace("default_factory=Optimizer", "default_factory=Adam"),
+            "--data-dir=x --optimizer.b=3",
+            "arguments",
+        ),
+        (TYRO.replace("cli(Args)", "cli(Args, default=Args(data_dir='y'))"), "", "arguments"),
+        (TYRO.replace("rest: tyro", "made: int = field(init=False)\n    rest: tyro"), "--data-dir=x", ""),
+        (TYRO.replace('SMALL = "s"', 'SMALL: str = "s"'), "--data-dir=x --size=SMALL", ""),
+        (TYRO.replace("rest: tyro", "more: dict = field(default_factory=dict)\n    rest: tyro"), "", "arguments"),
         (TYRO.replace("cli(Args)", "cli(Args, return_unknown_args=True)"), "--data-dir=x --other=3", ""),
         (TYRO.replace("num_steps: int", "num_steps: tyro.conf.Positional[int]"), "--data-dir=x --other=3", "arguments"),
         (TYRO.replace("cli(Args)", "extras.overridable_config_cli({})"), "--data-dir=x --other=3", "arguments"),
@@ -213,7 +240,8 @@ if __name__ == "__main__":
         ("--data.root=x --model.width=3 --model.lr=1 --trainer.max_epochs=2 --stop.monitor=a --tag=b", "", ""),
         ("--data.root x --trainer.logger.class_path=L --optimizer.lr=3", "", ""),
         ("--data.root=x --model.widht=3", "", "argument-unknown"),
-        ("--data.root=x --trainer.max_epoch=3", "", "argument-unknown"),
+        ("--data.root=x --trainer.max_epoches=3", "", "argument-unknown"),
+        ("--data.root=x --trainer.max_e=3 --model.w=3", "", ""),
         ("--data.root=x --other=3", "", "argument-unknown"),
         ("--model.width=3", "", "argument-missing"),
         ("--config conf.yaml", "data: {root: x}\nmodel: {width: 3}\nseed_everything: 3\n", ""),
@@ -237,9 +265,49 @@ def test_what_lightning_accepts(tmp_path: Path, args: str, config: str, expected
         (LIGHTNING.replace(", run=False", ""), "train --data.root=x", "argument-choice"),
         (LIGHTNING.replace("CLI(Net, Data, ", "CLI("), "--model=Net --model.any=3 --data.other=3", ""),
         (LIGHTNING.replace("run=False", "**settings"), "--other=3", "arguments"),
+        (LIGHTNING.replace("lr: float = 0.1", "lr"), "--data.root=x", ""),
+        (LIGHTNING.replace("lr: float = 0.1", "lr: Optional[float]"), "--data.root=x", ""),
+        (LIGHTNING.replace("lr: float = 0.1", "lr: float"), "--data.root=x", "argument-missing"),
+        (LIGHTNING.replace("lr: float = 0.1", "lr: float").replace("(**kw", "(lr=3, **kw"), "--data.root=x", ""),
+        (LIGHTNING.replace("class Net(Base)", "class Net(Mixed, Base)"), "--data.root=x --model.more=3", ""),
+        (LIGHTNING.replace("(**kwargs)", "()\n        self.n = Inner(**kwargs)"), "--data.root=x --model.more=3", ""),
+        (LIGHTNING, "--data data.yaml", ""),
+        (LIGHTNING.replace("def add_arguments", "def add_core_arguments"), "--data.root=x --tag=3", "arguments"),
+        (
+            LIGHTNING.replace("parser.add_argument(", "add_all(parser)\n        parser.a("),
+            "--data.root=x --t=3",
+            "arguments",
+        ),
+        (LIGHTNING.replace('argument("--tag"', 'argument("-t", "--tag"'), "--data.root=x -t 3", ""),
+        (
+            LIGHTNING.replace("(Net, Data, run=False)", "()").replace(
+                "    def add_arg", "    def __init__(self):\n        super().__init__(Net, Data)\n    def add_arg"
+            ),
+            "--model.width=3",
+            "arguments",
+        ),
         (LIGHTNING.replace(', "stop")', ")"), "--data.root=x --other=3", "arguments"),
         (LIGHTNING.replace("parser.add_argument", "parser.link_arguments('a', 'data.root')\n        p.a"), "", ""),
     ],
 )
 def test_what_a_class_of_the_program_makes_of_lightning(tmp_path: Path, text: str, args: str, expected: str) -> None:
     assert _arguments(tmp_path, text, args.split()) == ([expected] if expected else [])
+
+
+def test_a_configuration_of_another_parser_is_a_file(tmp_path: Path) -> None:
+    text = "import argparse\nfrom cli import CLI\nparser = argparse.ArgumentParser()\n"
+    text += 'parser.add_argument("--config")\nprint(parser.parse_args())\n'
+    (tmp_path / "conf.yaml").write_text("model: {lr: 1}\n")
+    (tmp_path / "cli.py").write_text(LIGHTNING)
+    assert _arguments(tmp_path, text, ["--config", "conf.yaml"]) == []
+
+
+def test_launch_of_one_process_whose_function_makes_the_group(tmp_path: Path) -> None:
+    own = "import torch.distributed as dist\ndef main(args):\n    dist.init_process_group('nccl')\n"
+    (tmp_path / "train.py").write_text(DETECTRON2.replace("def main(args):\n", own))
+    assert not [one for one in findings(tmp_path, **GPUS) if one.check == "nested-spawn"]
+
+
+def test_a_word_for_help_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _arguments(tmp_path, FIRE, ["--help"])
+    assert capsys.readouterr().out == ""

@@ -365,6 +365,18 @@ PLACEfirst, others = order[:4], order[4:]
     assert ("split-by-rank" in found(tmp_path, text, **GPUS)) is is_wrong
 
 
+def test_a_split_for_each_fold_is_one_of_the_data(tmp_path: Path) -> None:
+    text = f"""{STARTED}
+torch.manual_seed(3 + rank)
+model = DDP(nn.Linear(4, 1).cuda())
+for fold in range(5):
+    train, test = torch.utils.data.random_split(TensorDataset(torch.ones(8, 4)), [6, 2])
+    for (batch,) in DataLoader(train):
+        model(batch).sum().backward()
+"""
+    assert "split-by-rank" in found(tmp_path, text, **GPUS)
+
+
 PARTS = f"""{STARTED}
 parser = argparse.ArgumentParser()
 parser.add_argument("--gpus_per_node", type=int, default=2)

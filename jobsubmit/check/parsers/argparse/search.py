@@ -30,7 +30,7 @@ class Search:
         self.program, self.reached, self.values = program, reached, values
         self.calls = reached.calls
         self._parser_names: dict[Module, frozenset[str]] = {}
-        made = [(m, call) for m, call, name in self.calls if name in MAKERS or (name and self.makes_parser(name))]
+        made = [(m, call) for m, call, name in self.calls if name and self.makes_parser(name)]
         unused = {call: place for m, call in made if (place := self._unused_variable(call, m)) is not None}
         self._unused = frozenset(unused.values())
         self.creations = [(m, call) for m, call in made if call not in unused]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.start.hardcoded import THIS_NODE
@@ -29,11 +29,13 @@ def check_detectron2(code: Code) -> Iterator[Finding]:
         if not isinstance(gpus, int) or not isinstance(machines, int):
             continue
         if code.facts.has_launcher and code.facts.nproc != 1:
+            if gpus * machines == 1 and any(code.calls(INIT)):
+                return  # the function makes the group itself
             yield _started_twice(code, call, gpus * machines, module)
         elif code.facts.nodes > 1:
             yield from _of_nodes(code, call, machines, module)
         if not code.facts.has_launcher and code.facts.nproc not in (None, gpus):
-            text = f"launch() starts {gpus} processes on each node, but resources.nproc_per_node is {code.facts.nproc}"
+            text = f"launch() gets {gpus} as the number of GPUs, but resources.nproc_per_node is {code.facts.nproc}"
             hint = "pass --num-gpus $NPROC_PER_NODE"
             yield Finding("warning", "fixed-world-size", module.where(call), text, hint)
 
