@@ -24,8 +24,8 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.signals import Ended
 from jobsubmit.check.interpreter.trace import Declared, Parsed
-from jobsubmit.check.parsers.argparse.of_libraries import ADDERS
 from jobsubmit.check.program.configuration import read_text
+from jobsubmit.check.program.known_parsers import ADDERS
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.refusals import RefusingParser, evaluated
 

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import Gap
-from jobsubmit.check.parsers.argparse.of_libraries import ADDERS
 from jobsubmit.check.parsers.argparse.search import ADDS, GROUPS, LENIENT, STRICT, Search
 from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.known_parsers import ADDERS
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.tree import children, walk
 

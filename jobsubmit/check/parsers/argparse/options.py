@@ -9,8 +9,8 @@ from typing import Any
 
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.parsers.argparse.loops import Pass, keywords_of, type_name
-from jobsubmit.check.parsers.argparse.of_libraries import ADDERS, MAKERS
 from jobsubmit.check.parsers.argparse.search import Search
+from jobsubmit.check.program.known_parsers import ADDERS, MAKERS
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from jobsubmit.check.parsers.argparse.loops import Pass, passes
-from jobsubmit.check.parsers.argparse.of_libraries import MAKERS
+from jobsubmit.check.program.known_parsers import MAKERS
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
