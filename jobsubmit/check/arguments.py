@@ -202,7 +202,7 @@ def _switched_off_by(line: CommandLine, option: Option) -> str:
 
 def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
     if not line.gaps and not line.is_strict and word.field and (meant := _similar(line, word.name)):
-        text = f"{line.parsed_at} does not declare {word.name} and ignores it (parse_known_args)"
+        text = f"{line.parsed_at} does not declare {word.name} and ignores it"
         yield Finding("warning", "argument-ignored", word.field, text, f"use {meant}, or declare {word.name}")
     if line.gaps or not line.is_strict:
         return

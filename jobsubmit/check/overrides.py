@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code
+from jobsubmit.check.parsers.hf_argument_parser import file_of_settings
+from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.hydra import FLAGS
 from jobsubmit.common.finding import Finding
 
@@ -18,6 +21,8 @@ def check_overrides(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
         yield from _with_dashes(code, words)
     if code.line.kind == "omegaconf":
         yield from _not_in_class(code, words)
+    if code.line.kind == "HfArgumentParser":
+        yield from _not_in_dataclasses(code)
     composed = code.values.composed
     if composed is None or code.line.kind != "hydra":
         return
@@ -64,6 +69,26 @@ def check_overrides(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
             f"{name} must be given: the configuration has `???` for it",
             f"add {name}=… to `args`",
         )
+
+
+def _not_in_dataclasses(code: Code) -> Iterator[Finding]:
+    """Yield an error for a setting of the file that HfArgumentParser reads, if no dataclass has it.
+
+    Source: `HfArgumentParser.parse_dict` of transformers 4 and 5, which `allow_extra_keys` makes lenient.
+    """
+    file, line = file_of_settings(code.facts.argv), code.line
+    settings = parse_text(read_text(code.program, file)) if file and not line.gaps else None
+    known = {option.field for option in line.options}
+    is_lenient = any(
+        node.arg == "allow_extra_keys" and getattr(node.value, "value", None) is True
+        for _, node in code.program.of(ast.keyword)
+    )
+    for name in settings if isinstance(settings, dict) and len(known) > 1 and not is_lenient else ():
+        if name not in known and (like := get_close_matches(str(name), known, 1) or not line.may_have_more):
+            hint = f"use {like[0]}" if isinstance(like, list) else "remove it, or add it to a dataclass"
+            text = f"no dataclass has {name}: HfArgumentParser refuses the file"
+            yield Finding("warning" if line.may_have_more else "error", "argument-unknown", file, text, hint)
+            return
 
 
 def _with_dashes(code: Code, words: Sequence[Word]) -> Iterator[Finding]:

@@ -21,7 +21,16 @@ from jobsubmit.check.program.values import Values
 
 _DEFINES = "absl.flags.DEFINE_"
 _TYPES = {"integer": "absl_int", "float": "float", "string": "str"}
-_ANY = ("list", "spaceseplist", "multi_string", "multi_integer", "multi_float", "multi_enum", "alias", "enum_class")
+_NOT_JUDGED = (
+    "list",
+    "spaceseplist",
+    "multi_string",
+    "multi_integer",
+    "multi_float",
+    "multi_enum",
+    "alias",
+    "enum_class",
+)
 _BOOLEANS = ("bool", "boolean")
 _OF_ABSL = (  # of absl.app, absl.flags and absl.logging
     *("v", "verbosity", "logger_levels", "stderrthreshold", "log_dir", "flagfile", "undefok", "profile_file"),
@@ -129,7 +138,7 @@ def _options(
         is_exact = (given := argument(define, "case_sensitive")) is None or values.of(given, module) is True
         yield Option(names, where, {"choices": choices, **settings}, "" if is_exact else "str.lower", default)
         return
-    if kind in _ANY:
+    if kind in _NOT_JUDGED:
         yield Option(names, where, settings, "?")
     else:
         yield Option(names, where, settings, _TYPES.get(kind, ""), default, is_sure=kind in (*_TYPES, "enum"))

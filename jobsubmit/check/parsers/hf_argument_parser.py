@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from jobsubmit.check.installed.signatures import fields_of
@@ -45,23 +45,32 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         (m, c) for m, c, name in sure if name == _PARSES and not c.args and {k.arg for k in c.keywords} <= _SETTINGS
     ]
     from_file = [(m, c) for m, c, name in sure if name in _FROM_FILE]
-    if from_file and not parses and not any("argv" in words_behind(c, m) for m, c in from_file):
+    is_named = any("argv" in words_behind(c, m) for m, c in from_file) or file_of_settings(values.facts.argv) != ""
+    if from_file and not parses and not is_named:
         return None  # the file is named in another way
-    if from_file and not parses:  # its one word is the file
-        where = from_file[0][0].where(from_file[0][1])
-        return CommandLine("HfArgumentParser", (Option(("file",), where),), is_strict=True, parsed_at=where)
+    is_partial = any(
+        name.rpartition(".")[2] in KNOWN_CLASSES and fields_of(name, values.facts.libraries) is None
+        for name in _names(classes, program, module)
+    )
+    if from_file and not parses:
+        where, is_alone = from_file[0][0].where(from_file[0][1]), len(values.facts.argv) == 1
+        own = (replace(one, settings={**one.settings, "required": False}, default=UNKNOWN) for one in options)
+        line = CommandLine("HfArgumentParser", (Option(("file",), where), *own), is_alone, where)
+        return replace(line, gaps=() if is_alone else tuple(gaps), may_have_more=is_partial or bool(gaps))
     if not parses:
         gaps.append(Gap(module.where(call), "it may not parse the command line"))
     place = parses[0] if parses else (module, call)
     rest = argument(place[1], "return_remaining_strings")
     is_strict = bool(parses) and (rest is None or values.of(rest, place[0]) is False)
-    is_partial = any(
-        name.rpartition(".")[2] in KNOWN_CLASSES and fields_of(name, values.facts.libraries) is None
-        for name in _names(classes, program, module)
-    )
     line = CommandLine("HfArgumentParser", tuple(options), is_strict, place[0].where(place[1]), tuple(gaps))
     kept = frozenset(name for home, parse in parses for name in _kept(parse, home))
     return replace(line, may_have_more=is_partial, namespaces=Namespaces(kept))
+
+
+def file_of_settings(words: Sequence[str]) -> str:
+    """Return the file with settings that a program gets as its first word; empty if that is no such file."""
+    first = words[0] if words else ""
+    return first if first.endswith((".yaml", ".yml", ".json")) and not first.startswith("-") else ""
 
 
 def words_behind(call: ast.Call, module: Module) -> str:

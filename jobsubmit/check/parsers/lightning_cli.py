@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from jobsubmit.check.installed.signatures import accepted_names
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
-from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.calls import argument, hides_arguments, parameters_with_defaults
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
@@ -118,13 +118,10 @@ def _is_given(name: str, values: Values) -> bool:
 
 def makes_cli(program: Program) -> bool:
     """Return whether the boot file makes a LightningCLI."""
-    boot = program.boot
-    calls = (
-        (program.name_of(call.func, boot) for call in boot.of(ast.Call))
-        if program.imports("lightning", "pytorch_lightning")
-        else ()
-    )
-    return any(name in _CLI or _owners(name, program) for name in calls)
+    if not program.imports("lightning", "pytorch_lightning"):
+        return False
+    names = (program.name_of(call.func, program.boot) for call in program.boot.of(ast.Call))
+    return any(name in _CLI or _owners(name, program) for name in names)
 
 
 def _owners(name: str, program: Program) -> list[tuple[Module, ast.ClassDef]]:
@@ -159,12 +156,8 @@ def _parameters(name: str, program: Program, depth: int = 0) -> dict[str, str] |
     start = own_method(owner, "__init__")
     own: dict[str, str] = {}
     if start is not None:
-        positional = start.args.args[1:]
-        optional = [*positional[len(positional) - len(start.args.defaults) :]] if start.args.defaults else []
-        optional += [one for one, value in zip(start.args.kwonlyargs, start.args.kw_defaults, strict=True) if value]
-        optional += [one for one in (*positional, *start.args.kwonlyargs) if not _needs_value(one)]
-        everything = (*positional, *start.args.kwonlyargs)
-        own = {one.arg: "" if one in optional else home.where(one) for one in everything}
+        parameters = parameters_with_defaults(start)[1:]  # without self
+        own = {one.arg: home.where(one) if default is None and _needs_value(one) else "" for one, default in parameters}
         if start.args.kwarg is None:
             return own
     bases = [program.name_of(base, home) for base in owner.bases]

@@ -20,7 +20,10 @@ from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
 
-_PLAIN_BASES = ("object", "abc.ABC", "typing.Generic", "typing.Protocol")
+_PLAIN_BASES = (
+    *("object", "abc.ABC", "typing.Generic", "typing.Protocol"),
+    *("typing.NamedTuple", "typing.TypedDict", "pydantic.BaseModel"),
+)
 _MAKE_CLASSES = ("dataclass", "define", "frozen", "attrs", "s")
 _PLAIN = ("int", "float", "str")
 _OTHER, _MAPPING = ("other", None), ("mapping", None)

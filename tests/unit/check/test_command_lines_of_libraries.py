@@ -311,3 +311,49 @@ def test_launch_of_one_process_whose_function_makes_the_group(tmp_path: Path) ->
 def test_a_word_for_help_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _arguments(tmp_path, FIRE, ["--help"])
     assert capsys.readouterr().out == ""
+
+
+H4 = """
+import os, sys
+from dataclasses import dataclass
+from transformers import HfArgumentParser
+class H4ArgumentParser(HfArgumentParser):
+    def parse_yaml_and_args(self, file, words):
+        made = self.parse_yaml_file(os.path.abspath(file))
+        return made
+    def parse(self):
+        if len(sys.argv) == 2 and sys.argv[1].endswith(".yaml"):
+            return self.parse_yaml_file(os.path.abspath(sys.argv[1]))
+        if len(sys.argv) > 2 and sys.argv[1].endswith(".yaml"):
+            return self.parse_yaml_and_args(sys.argv[1], sys.argv[2:])
+        return self.parse_args_into_dataclasses()
+@dataclass
+class Args:
+    model_name: str
+    batch_size: int = 8
+print(H4ArgumentParser((Args,)).parse())
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "settings", "expected"),
+    [
+        ("conf.yaml", "model_name: a\n", []),
+        ("conf.yaml", "model_nam: a\n", ["argument-unknown"]),
+        ("conf.yaml --batch_size=4", "model_name: a\n", []),
+        ("conf.yaml --batch_sizes=4", "model_name: a\n", ["argument-ignored"]),
+        ("--model_name=a --batch_sizes=4", "", ["argument-unknown"]),
+    ],
+)
+def test_settings_in_a_file_beside_arguments(tmp_path: Path, args: str, settings: str, expected: list[str]) -> None:
+    (tmp_path / "conf.yaml").write_text(settings)
+    assert _arguments(tmp_path, H4, args.split()) == expected
+
+
+def test_a_file_that_an_option_names_is_no_first_word(tmp_path: Path) -> None:
+    text = "import argparse\nfrom transformers import HfArgumentParser\nfrom dataclasses import dataclass\n"
+    text += "@dataclass\nclass Args:\n    size: int = 3\nparser = argparse.ArgumentParser()\n"
+    text += 'parser.add_argument("--file")\nargs = parser.parse_args()\n'
+    text += "print(HfArgumentParser(Args).parse_json_file(json_file=args.file))\n"
+    (tmp_path / "a.json").write_text("{}")
+    assert _arguments(tmp_path, text, ["--file=a.json"]) == []
