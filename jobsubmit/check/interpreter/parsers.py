@@ -64,6 +64,7 @@ def _made(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Record:
     record.content["="] = parser
     record.content[_DECLARED] = [one for parent in parents for one in parent.content[_DECLARED]]
     record.is_open = "parents" in keywords and run.items(keywords["parents"]) is None
+    record.is_open = record.is_open or any(parent.is_open for parent in parents)
     return record
 
 

@@ -13,7 +13,7 @@ from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.module import Function, Module, is_of_self, spelled
 from jobsubmit.check.program.tree import walk
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
 _VALIDATES = re.compile(r"(?:on_)?(?:validation|val)_")
@@ -159,4 +159,20 @@ def _is_combined(code: Code, node: ast.expr, module: Module) -> bool:
     """Return whether a figure seems to be of all processes: a metric, one that was gathered, or the step itself."""
     if any(is_of_self(part) and part.attr in _COUNTS for part in walk(node)):
         return True
-    return _COMBINED.search(words_of(code, node, module)) is not None
+    is_metric = is_of_self(node) and any(_is_metric(code, *place) for place in _stored(code, node))
+    return is_metric or _COMBINED.search(words_of(code, node, module)) is not None
+
+
+def _stored(code: Code, node: ast.Attribute) -> Iterator[tuple[Module, ast.AST]]:
+    """Yield what a field of `self` is set to."""
+    for module, store in code.program.attribute_stores.get(node.attr, ()):
+        if (value := assigned_to(store, module)) is not None:
+            yield module, value
+
+
+def _is_metric(code: Code, module: Module, node: ast.AST) -> bool:
+    """Return whether an expression makes an object of a class that inherits from a metric of torchmetrics."""
+    name = code.program.name_of(node.func, module) if isinstance(node, ast.Call) else ""
+    home, owner = code.program.definition(name) or (module, None)
+    bases = [code.program.name_of(base, home) for base in owner.bases] if isinstance(owner, ast.ClassDef) else []
+    return any(base.endswith("Metric") for base in bases)

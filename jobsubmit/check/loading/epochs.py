@@ -14,6 +14,7 @@ from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
+_LONGEST_WAY = 3  # from a function to one that calls it
 _SHUFFLE = 3  # the position of the argument of DistributedSampler
 # They give samplers their epochs themselves.
 _SET_EPOCHS = ("accelerate", "composer", "fastai", "ignite", "lightning", "mmcv", "mmengine", "pytorch_lightning")
@@ -107,7 +108,7 @@ def _constant_epoch(code: Code) -> Iterator[Finding]:
         and (code.reached.of(call, module) or _is_of_iterator(call, module))
     ]
     always = [(module, call) for module, call in calls if _is_number_of_sampler(call, module)]
-    before = [(module, call) for module, call in calls if _is_before_epochs(call, module)]
+    before = [(module, call) for module, call in calls if _is_before_epochs(code, call, module)]
     if before and len(before) == len(calls):
         yield Finding(
             "warning",
@@ -149,12 +150,17 @@ def _is_same_each_time(code: Code, given: ast.expr, module: Module) -> bool:
     return bool(stores and loops) and not _is_in_any(loops, stores, module)
 
 
-def _is_before_epochs(call: ast.Call, module: Module) -> bool:
-    """Return whether a call is in no loop, and a loop over the epochs comes further below in the same function."""
+def _is_before_epochs(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:
+    """Return whether a call is in no loop, and one over the epochs comes below it, or below its function's calls."""
     around = set(module.above(call))
     loops = [node for node in walk(module.scope_of(call)) if isinstance(node, ast.For)]
-    is_later = any("epoch" in ast.unparse(loop.target) and loop.lineno > call.lineno for loop in loops)
-    return around.isdisjoint(loops) and is_later
+    if not around.isdisjoint(loops) or any(isinstance(above, (ast.While, ast.ClassDef)) for above in around):
+        return False
+    if any("epoch" in ast.unparse(loop.target) and loop.lineno > call.lineno for loop in loops):
+        return True
+    function = module.function_of(call)
+    callers = code.program.calls_to(function, module) if function is not None and depth < _LONGEST_WAY else ()
+    return bool(callers) and all(_is_before_epochs(code, one, home, depth + 1) for home, one in callers)
 
 
 def _is_in_any(loops: Sequence[ast.AST], nodes: Sequence[ast.AST], module: Module) -> bool:

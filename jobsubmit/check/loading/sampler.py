@@ -13,7 +13,7 @@ from jobsubmit.check.program.functions import value_in_each_call
 from jobsubmit.check.program.module import Module, own_method, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.variables import parameters, position
 from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
@@ -29,6 +29,7 @@ _PARTS = frozenset(
 )
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _SHUFFLES = re.compile(r"permutation|shuffle|randperm|\.sample$")
+_SEEDS = ("manual_seed", "RandomState", "default_rng", "Random")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
 
 
@@ -140,15 +141,38 @@ def _seeded_by_rank(code: Code) -> Iterator[Finding]:
     for module, call, _ in _calls_made(code):
         seed = argument(call, "seed", 4) if _is_sampler(code, module, call) else _seed_of_divider(code, call, module)
         if seed is not None and is_seed_of_rank(code, seed, module) and not _is_same_for_all(code, call):
-            yield Finding(
-                "warning",
-                "sampler-seed",
-                module.where(seed),
-                f"each rank shuffles with another seed ({ast.unparse(seed)}): the parts of the ranks overlap, and some "
-                "samples are left out",
-                "pass the same seed on every rank: what divides by rank must have the same order on all",
-            )
+            yield _with_other_seeds(seed, module)
             return
+        home, own = _seed_of_own_sampler(code, call, module)
+        if own is not None:
+            yield _with_other_seeds(own, home)
+            return
+
+
+def _with_other_seeds(seed: ast.expr, module: Module) -> Finding:
+    return Finding(
+        "warning",
+        "sampler-seed",
+        module.where(seed),
+        f"each rank shuffles with another seed ({ast.unparse(seed)}): the parts of the ranks overlap, and some samples "
+        "are left out",
+        "pass the same seed on every rank: what divides by rank must have the same order on all",
+    )
+
+
+def _seed_of_own_sampler(code: Code, call: ast.Call, module: Module) -> tuple[Module, ast.expr | None]:
+    """Return the seed with the rank in it, if `__iter__` of a class of the program shuffles by it and then divides."""
+    home, owner = code.program.definition(code.program.name_of(call.func, module)) or (module, None)
+    method = own_method(owner, "__iter__") if isinstance(owner, ast.ClassDef) else None
+    nodes = sorted((node for node in walk(method) if isinstance(node, ast.expr)), key=position) if method else []
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    seeds = [one.args[0] for one in calls if one.args and getattr(one.func, "attr", "") in _SEEDS]
+    shuffles = [one for one in calls if _SHUFFLES.search(spelled(one.func))]
+    cuts = [node for node in nodes if isinstance(node, ast.Slice) and node.step is not None]
+    if not seeds or not shuffles or not cuts or "rank" not in ast.unparse(seeds[0]):
+        return home, None
+    is_divided_after = position(seeds[0]) < position(shuffles[0]) < position(cuts[0])
+    return home, seeds[0] if is_divided_after and "rank" in ast.unparse(cuts[0]) else None
 
 
 def _is_same_for_all(code: Code, call: ast.Call) -> bool:

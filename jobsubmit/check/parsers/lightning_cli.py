@@ -22,7 +22,10 @@ from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.values import Values
 
-_CLI = ("lightning.pytorch.cli.LightningCLI", "pytorch_lightning.cli.LightningCLI")
+_CLI = tuple(
+    f"{place}.LightningCLI"
+    for place in ("lightning.pytorch.cli", "pytorch_lightning.cli", "pytorch_lightning.utilities.cli")
+)
 _PARAMETERS = """
     accelerator strategy devices num_nodes precision logger callbacks fast_dev_run max_epochs min_epochs max_steps
     min_steps max_time limit_train_batches limit_val_batches limit_test_batches limit_predict_batches overfit_batches
@@ -94,7 +97,8 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         options = [one for one in options if one.names[0] not in lacking]
         options += [Option((name,), place, {"required": True}) for name, place in lacking.items()]
     line = CommandLine("lightning", tuple(options), True, where, tuple(groups.gaps), {"allow_abbrev": False})
-    if run is not None and values.of(run, module) is False:
+    is_old = name == _CLI[-1] and run is None and not {*values.facts.argv} & {*_METHODS}  # it may have no commands
+    if is_old or (run is not None and values.of(run, module) is False):
         return line
     files = Option(("--config", "-c"), where)
     return replace(line, options=(files,), is_strict=False, commands=dict.fromkeys(_METHODS, line), needs_command=True)

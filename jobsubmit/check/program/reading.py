@@ -23,6 +23,8 @@ from jobsubmit.check.program.tree import walk
 # Modules that start processes, declare arguments, train, or load and save are read first, up to so many bytes; then the
 # others, if fewer bytes were read by then. Of the rest only the imports are read.
 _MOST_OF_FIRST, _MOST_OF_OTHERS = 800_000, 400_000
+_LAST = 2  # the place of other modules
+_SHORT = 3000  # bytes: it may import the modules that matter, as the file of a package does
 _MOST_MODULES, _LONGEST_WAY = 2000, 3
 _OF_FIRST = (
     *(b"init_process_group", b"init_distributed", b"init_device_mesh", b"init_rpc", b"set_device", b".spawn("),
@@ -32,6 +34,11 @@ _OF_FIRST = (
     *(b"DataLoader(", b"Sampler(", b"sampler(", b"set_epoch(", b"DDP(", b"FSDP(", b"DataParallel(", b"fully_shard("),
     *(b"torch.save(", b"torch.load(", b".backward(", b"spec_from_file_location", b"makedirs(", b"mkdir("),
     *(b"all_reduce", b"all_gather", b"broadcast(", b"barrier(", b"cuda:", b".cuda(", b"requires_grad = False"),
+)
+# Those that train or start processes themselves are read before the others of these.
+_OF_TRAINING = (
+    *(b"init_process_group", b"init_distributed", b".spawn(", b"add_argument", b"parse_args", b".backward("),
+    *(b"set_epoch(", b"DDP(", b"DataParallel(", b"DistributedSampler", b"barrier(", b"import hydra", b"import fire"),
 )
 _IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)", re.MULTILINE)
 _LETTERS = (string.ascii_letters + string.digits + "_").encode()
@@ -130,12 +137,12 @@ class _Reader:
     by_text: dict[str, list[str]] = field(default_factory=dict)
     length: int = 0  # of what was read whole
     data: dict[str, bytes] = field(default_factory=dict)
-    firsts: dict[str, bool] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
 
     def program(self) -> Program | None:
-        first, later = deque([(MAIN, self.boot_file)]), deque[tuple[str, str]]()
-        while (first or later) and len(self.modules) < _MOST_MODULES:
-            name, path = (first or later).popleft()
+        queues = deque([(MAIN, self.boot_file)]), deque[tuple[str, str]](), deque[tuple[str, str]]()
+        while any(queues) and len(self.modules) < _MOST_MODULES:
+            name, path = next(filter(None, queues)).popleft()
             for imported in dict.fromkeys(self._read(name, path) if name not in self.modules else ()):
                 found = find_module(imported, self.roots, self.paths)
                 if not found:
@@ -143,7 +150,7 @@ class _Reader:
                 elif found == self.boot_file:
                     self.boot_names.add(imported)
                 elif imported not in self.modules:
-                    (first if self._is_first(found) else later).append((imported, found))
+                    queues[self._place(found)].append((imported, found))
         if MAIN not in self.modules:
             return None
         not_read = (name for name in self.not_found if find_module(name, INSTALLED_FROM, self.paths))
@@ -166,19 +173,23 @@ class _Reader:
             self.data[path] = Path(self.sources[path]).read_bytes()
         return self.data[path]
 
-    def _is_first(self, path: str) -> bool:
-        """Return whether a file is read before others; one that cannot be read is not."""
-        if path not in self.firsts:
-            self.firsts[path] = False
+    def _place(self, path: str) -> int:
+        """Return 0 for a file that is read before others, 1 for one that comes next, and _LAST for any other."""
+        if path not in self.places:
+            self.places[path] = _LAST
             with suppress(KeyError, OSError):
-                self.firsts[path] = any(word in self._data(path) for word in _OF_FIRST)
-        return self.firsts[path]
+                data = self._data(path)
+                found = (
+                    place for place, words in enumerate((_OF_TRAINING, _OF_FIRST)) if any(w in data for w in words)
+                )
+                self.places[path] = 0 if len(data) < _SHORT else next(found, _LAST)
+        return self.places[path]
 
     def _read(self, name: str, path: str) -> list[str]:
         """Read a file; return the modules that it imports, or that others may, which were not found before."""
         try:
             data = self._data(path)
-            is_skimmed = self.length > (_MOST_OF_FIRST if self._is_first(path) else _MOST_OF_OTHERS)
+            is_skimmed = self.length > (_MOST_OF_FIRST if self._place(path) < _LAST else _MOST_OF_OTHERS)
             tree = _tree(data, path, is_skimmed=is_skimmed)
         except SyntaxError as error:
             self.broken[path] = error

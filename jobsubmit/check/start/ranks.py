@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import Code, is_count, is_ddp
+from jobsubmit.check.code import INIT, Code, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
@@ -53,7 +53,7 @@ def _no_launcher(code: Code) -> Iterator[Finding]:
         value = code.values.arguments.get(option.field, default)
         choices = option.settings.get("choices")
         is_known = isinstance(choices, (list, tuple)) and {"none", "pytorch"} <= {*choices}
-        if is_known and value == "none":
+        if is_known and value == "none" and not any(code.calls(INIT)):
             yield Finding(
                 "error" if option.is_sure else "warning",
                 "no-init",
@@ -226,6 +226,11 @@ def _is_set_again(code: Code, field: str, default: Any) -> bool:
     )
 
 
+def _may_be_arguments(code: Code, owner: ast.expr, module: Module) -> bool:
+    """Return whether an object may be the parsed arguments: not one that is imported, and holds something else."""
+    return spelled(owner) not in module.aliases or code.values.namespaces.hold(owner, module)
+
+
 def _device_uses(code: Code, option: Option) -> Iterator[str]:
     """Yield where the parsed local rank chooses a device, also under another name: args.gpu = args.local_rank."""
     copies = (
@@ -237,7 +242,7 @@ def _device_uses(code: Code, option: Option) -> Iterator[str]:
     )
     names = {"local_rank", *copies}
     for module, node in code.program.of(ast.Attribute):
-        is_it = node.attr in names and isinstance(node.ctx, ast.Load)
+        is_it = node.attr in names and isinstance(node.ctx, ast.Load) and _may_be_arguments(code, node.value, module)
         if not is_it or (code.facts.gpus == 0 and code.reached.of(node, module) is Reach.NEVER):
             continue
         for above in module.above(node):

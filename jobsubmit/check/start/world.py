@@ -19,6 +19,7 @@ from jobsubmit.common.finding import Finding
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
 _NODE_RANK = re.compile(r"rank|node_rank|nr|node_id|machine_rank")
 _OPTION_OF_NODE = re.compile(r"(?:node|machine|shard)_?(?:rank|id|index|idx)|nr")
+_COUNT_OF_NODES = re.compile(r"(?:n|num)_?(?:nodes|machines)|nodes|nnodes")
 _WORLD_SIZE, _RANK, _SPAWN_ARGUMENTS = 3, 4, 2
 _DEEPEST = 3
 
@@ -115,6 +116,16 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
         at = module
         if isinstance(source, ast.Attribute) and (kept := _kept_sum(code, source)) is not None:
             at, source = kept
+        if isinstance(source, ast.BinOp) and (product := _product_of_nodes(source)) and code.facts.nodes > 1:
+            yield Finding(
+                code.level_of(call, module),
+                "same-ranks",
+                module.where(call),
+                f"{product} is not the number of processes before those of a node: some ranks exist twice",
+                "multiply the number of the node by the processes of each: rank = node_rank * processes_per_node + "
+                "local_rank",
+            )
+            return
         if isinstance(source, ast.BinOp) and _is_plain_sum(code, source, at):
             yield Finding(
                 "warning",
@@ -214,6 +225,18 @@ def _adds_to_own(value: ast.expr, name: str) -> bool:
     ]
     factors = [factor for product in products for factor in (product.left, product.right)]
     return any(isinstance(factor, ast.Attribute) and factor.attr == name for factor in factors)
+
+
+def _product_of_nodes(node: ast.BinOp) -> str:
+    """Return the product of a rank `machine_rank * num_machines + local_rank`; empty for any other sum."""
+    products = [
+        side for side in (node.left, node.right) if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult)
+    ]
+    for product in products if isinstance(node.op, ast.Add) else ():
+        names = [spelled(side).rpartition(".")[2] for side in (product.left, product.right)]
+        if any(map(_OPTION_OF_NODE.fullmatch, names)) and any(map(_COUNT_OF_NODES.fullmatch, names)):
+            return ast.unparse(product)
+    return ""
 
 
 def _is_plain_sum(code: Code, node: ast.BinOp, module: Module) -> bool:
