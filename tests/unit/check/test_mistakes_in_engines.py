@@ -192,3 +192,16 @@ def test_the_first_versions_of_lightnings_cli_had_no_commands(tmp_path: Path, ar
     (tmp_path / "train.py").write_text(train)
     wrong = [one.check for one in findings(tmp_path, **GPUS, args=[args]) if one.check.startswith("argument")]
     assert wrong == (["argument-unknown"] if is_wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("breakpoint()", "error"),
+        ("if os.path.exists('a'):\n    breakpoint()", "hint"),
+        ("if os.path.exists('a'):\n    input()", "warning"),
+    ],
+)
+def test_a_debugger_in_a_branch_may_never_be_started(tmp_path: Path, text: str, level: str) -> None:
+    (tmp_path / "train.py").write_text(f"import os\n{text}\n")
+    assert [one.level for one in findings(tmp_path, **GPUS) if one.check == "no-terminal"] == [level]
