@@ -104,10 +104,23 @@ def _divided_by_zero(code: Code) -> Iterator[Finding]:
         if isinstance(node.op, ast.Mod) and not _is_number(code, node.left, module):
             continue  # it may put a value into a text
         value = code.values.of(node.right, module)
-        if is_count(value) and value == 0 and _is_executed(code, node, module):
+        if (
+            is_count(value)
+            and value == 0
+            and _is_executed(code, node, module)
+            and not _is_in_no_pass(code, node, module)
+        ):
             text = f"`{ast.unparse(node)}` divides by zero: {ast.unparse(node.right)} is 0 in this job"
             yield Finding("error", "unfulfilled", module.where(node), text, _CHANGE_VALUES)
             return
+
+
+def _is_in_no_pass(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether a loop over `range(…)` around an expression has no pass."""
+    loops = (
+        above.iter for above in module.above(node) if isinstance(above, ast.For) and isinstance(above.iter, ast.Call)
+    )
+    return any(spelled(counts.func) == "range" and code.values.of(counts, module) == [] for counts in loops)
 
 
 def _is_number(code: Code, node: ast.expr, module: Module) -> bool:

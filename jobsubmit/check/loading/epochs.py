@@ -154,7 +154,7 @@ def _is_before_epochs(code: Code, call: ast.Call, module: Module, depth: int = 0
     """Return whether a call is in no loop, and one over the epochs comes below it, or below its function's calls."""
     around = set(module.above(call))
     loops = [node for node in walk(module.scope_of(call)) if isinstance(node, ast.For)]
-    if not around.isdisjoint(loops) or any(isinstance(above, (ast.While, ast.ClassDef)) for above in around):
+    if not around.isdisjoint(loops) or any(isinstance(above, ast.While) for above in around):
         return False
     if any("epoch" in ast.unparse(loop.target) and loop.lineno > call.lineno for loop in loops):
         return True

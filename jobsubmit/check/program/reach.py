@@ -138,7 +138,7 @@ class _Walk:
                 return self._if(node, module, level)
             case ast.For() | ast.AsyncFor() | ast.While():
                 self._expression(node.test if isinstance(node, ast.While) else node.iter, module, level)
-                self._block(node.body, module, Reach.NEVER if self._is_empty_range(node, module) else level)
+                self._block(node.body, module, level)
                 self._block(node.orelse, module, level)
                 return _Flow.PERHAPS_OUT if node in module.returning else _Flow.ON
             case ast.With() | ast.AsyncWith():
@@ -165,11 +165,6 @@ class _Walk:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self._ends(node.value, module):
             return _Flow.OUT
         return _Flow.ON
-
-    def _is_empty_range(self, node: ast.For | ast.AsyncFor | ast.While, module: Module) -> bool:
-        """Return whether a loop over `range(…)` has no pass."""
-        counts = getattr(node, "iter", None)
-        return isinstance(counts, ast.Call) and spelled(counts.func) == "range" and self.values.of(counts, module) == []
 
     def _is_started_by_decorator(self, function: Function, module: Module) -> bool:
         """Return whether fastcore's `call_parse` calls a function at once: it does so in the file that is started."""

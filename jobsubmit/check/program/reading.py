@@ -23,8 +23,8 @@ from jobsubmit.check.program.tree import walk
 # Modules that start processes, declare arguments, train, or load and save are read first, up to so many bytes; then the
 # others, if fewer bytes were read by then. Of the rest only the imports are read.
 _MOST_OF_FIRST, _MOST_OF_OTHERS = 800_000, 400_000
-_LAST = 2  # the place of other modules
-_SHORT = 3000  # bytes: it may import the modules that matter, as the file of a package does
+# Bytes of those that train themselves, and were not read whole so far: of all, and of each.
+_MOST_OF_REST, _LONGEST_OF_REST = 20_000, 30_000
 _MOST_MODULES, _LONGEST_WAY = 2000, 3
 _OF_FIRST = (
     *(b"init_process_group", b"init_distributed", b"init_device_mesh", b"init_rpc", b"set_device", b".spawn("),
@@ -35,10 +35,13 @@ _OF_FIRST = (
     *(b"torch.save(", b"torch.load(", b".backward(", b"spec_from_file_location", b"makedirs(", b"mkdir("),
     *(b"all_reduce", b"all_gather", b"broadcast(", b"barrier(", b"cuda:", b".cuda(", b"requires_grad = False"),
 )
-# Those that train or start processes themselves are read before the others of these.
-_OF_TRAINING = (
-    *(b"init_process_group", b"init_distributed", b".spawn(", b"add_argument", b"parse_args", b".backward("),
-    *(b"set_epoch(", b"DDP(", b"DataParallel(", b"DistributedSampler", b"barrier(", b"import hydra", b"import fire"),
+_TRAINS = (
+    b"init_process_group",
+    b".backward(",
+    b"set_epoch(",
+    b"DistributedSampler",
+    b"DistributedDataParallel",
+    b"DDP(",
 )
 _IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)", re.MULTILINE)
 _LETTERS = (string.ascii_letters + string.digits + "_").encode()
@@ -137,12 +140,12 @@ class _Reader:
     by_text: dict[str, list[str]] = field(default_factory=dict)
     length: int = 0  # of what was read whole
     data: dict[str, bytes] = field(default_factory=dict)
-    places: dict[str, int] = field(default_factory=dict)
+    firsts: dict[str, bool] = field(default_factory=dict)
 
     def program(self) -> Program | None:
-        queues = deque([(MAIN, self.boot_file)]), deque[tuple[str, str]](), deque[tuple[str, str]]()
-        while any(queues) and len(self.modules) < _MOST_MODULES:
-            name, path = next(filter(None, queues)).popleft()
+        first, later = deque([(MAIN, self.boot_file)]), deque[tuple[str, str]]()
+        while (first or later) and len(self.modules) < _MOST_MODULES:
+            name, path = (first or later).popleft()
             for imported in dict.fromkeys(self._read(name, path) if name not in self.modules else ()):
                 found = find_module(imported, self.roots, self.paths)
                 if not found:
@@ -150,9 +153,10 @@ class _Reader:
                 elif found == self.boot_file:
                     self.boot_names.add(imported)
                 elif imported not in self.modules:
-                    queues[self._place(found)].append((imported, found))
+                    (first if self._is_first(found) else later).append((imported, found))
         if MAIN not in self.modules:
             return None
+        self._read_training()
         not_read = (name for name in self.not_found if find_module(name, INSTALLED_FROM, self.paths))
         return Program(
             boot=self.modules[MAIN],
@@ -167,29 +171,35 @@ class _Reader:
             imported_by_text=self.by_text,
         )
 
+    def _read_training(self) -> None:
+        """Read the modules whole that train, and came after too much else."""
+        length = self.length
+        for name, module in [*self.modules.items()]:
+            data = self._data(module.path) if module.is_skimmed else b""
+            trains = len(data) < _LONGEST_OF_REST and any(word in data for word in _TRAINS)
+            if trains and self.length < length + _MOST_OF_REST:
+                self._read(name, module.path, is_whole=True)
+
     def _data(self, path: str) -> bytes:
         """Return the text of a file; raise KeyError or OSError where there is none."""
         if path not in self.data:
             self.data[path] = Path(self.sources[path]).read_bytes()
         return self.data[path]
 
-    def _place(self, path: str) -> int:
-        """Return 0 for a file that is read before others, 1 for one that comes next, and _LAST for any other."""
-        if path not in self.places:
-            self.places[path] = _LAST
+    def _is_first(self, path: str) -> bool:
+        """Return whether a file is read before others; one that cannot be read is not."""
+        if path not in self.firsts:
+            self.firsts[path] = False
             with suppress(KeyError, OSError):
-                data = self._data(path)
-                found = (
-                    place for place, words in enumerate((_OF_TRAINING, _OF_FIRST)) if any(w in data for w in words)
-                )
-                self.places[path] = 0 if len(data) < _SHORT else next(found, _LAST)
-        return self.places[path]
+                self.firsts[path] = any(word in self._data(path) for word in _OF_FIRST)
+        return self.firsts[path]
 
-    def _read(self, name: str, path: str) -> list[str]:
+    def _read(self, name: str, path: str, *, is_whole: bool = False) -> list[str]:
         """Read a file; return the modules that it imports, or that others may, which were not found before."""
         try:
             data = self._data(path)
-            is_skimmed = self.length > (_MOST_OF_FIRST if self._place(path) < _LAST else _MOST_OF_OTHERS)
+            most = _MOST_OF_FIRST if self._is_first(path) else _MOST_OF_OTHERS
+            is_skimmed = not is_whole and self.length > most
             tree = _tree(data, path, is_skimmed=is_skimmed)
         except SyntaxError as error:
             self.broken[path] = error
