@@ -664,7 +664,7 @@ opt = parser.parse_args()
 if opt.resume:
     opt = argparse.Namespace(**read(opt.resume))
 if opt.evolve:
-    breakpoint()
+    input()
 """
 
 
