@@ -49,7 +49,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     where = module.where(call)
     if not _is_of_argv(call, module, program):
         return CommandLine("absl", gaps=(Gap(where, "it parses something other than the command line"),))
-    given = {word.lstrip("-").partition("=")[0] for word in values.facts.argv}
+    given = {name.lstrip("-") for name in values.facts.options_given}
     required = set[object]() if _may_set(reached) or "flagfile" in given else _required(reached, values)
     options: list[Option] = [Option(("WORDS",), where, {"nargs": "*"})]
     gaps: list[Gap] = []

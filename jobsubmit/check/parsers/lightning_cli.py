@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import pairwise
@@ -77,7 +77,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     where = module.where(call)
     if argument(call, "args") is not None or hides_arguments(call):
         return CommandLine("lightning", gaps=(Gap(where, "what LightningCLI gets is computed"),))
-    groups = _Groups()
+    groups, given = _Groups(), values.facts.options_given
     groups.fields["trainer"] = _fields_of_trainer(call, values)
     for group, parameter, position in (("model", "model_class", 0), ("data", "datamodule_class", 1)):
         node = argument(call, parameter, position)
@@ -87,13 +87,13 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         groups.required |= {f"--{group}.{name}": place for name, place in (known or {}).items() if place}
     for home, owner in _owners(name, program):
         _add_own(home, owner, values, groups)
-    groups.may_set = groups.may_set or any(f"--{group}" in _names_given(values) for group in groups.fields)
+    groups.may_set = groups.may_set or any(f"--{group}" in given for group in groups.fields)
     run = argument(call, "run")
     # What is known depends on more than names, such as the class of a field: so it is decided here, for each word.
-    given = (name for name in _names_given(values) if _is_known(name, groups))
-    options = [_option(one, where) for one in dict.fromkeys((*given, *_names(groups.fields)))]
+    accepted = sorted(name for name in given if _is_known(name, groups))
+    options = [_option(one, where) for one in dict.fromkeys((*accepted, *_names(groups.fields)))]
     if not groups.may_set and not _may_be_set(call, values.facts.argv, program):
-        lacking = {name: place for name, place in groups.required.items() if not _is_given(name, values)}
+        lacking = {name: place for name, place in groups.required.items() if not _is_given(name, given)}
         options = [one for one in options if one.names[0] not in lacking]
         options += [Option((name,), place, {"required": True}) for name, place in lacking.items()]
     line = CommandLine("lightning", tuple(options), True, where, tuple(groups.gaps), {"allow_abbrev": False})
@@ -112,12 +112,8 @@ def _may_be_set(call: ast.Call, words: Sequence[str], program: Program) -> bool:
     return not is_read or argument(call, "parser_kwargs") is not None
 
 
-def _names_given(values: Values) -> list[str]:
-    return [word.partition("=")[0] for word in values.facts.argv if word.startswith("-")]
-
-
-def _is_given(name: str, values: Values) -> bool:
-    return any(given == name or given.startswith(f"{name}.") for given in _names_given(values))
+def _is_given(name: str, given: Iterable[str]) -> bool:
+    return any(one == name or one.startswith(f"{name}.") for one in given)
 
 
 def makes_cli(program: Program) -> bool:

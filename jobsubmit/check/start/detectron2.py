@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module
-from jobsubmit.check.start.hardcoded import THIS_NODE
+from jobsubmit.check.start.hardcoded import THIS_NODE, host_of
 from jobsubmit.common.finding import Finding
 
 _LAUNCH = ("detectron2.engine.launch", "detectron2.engine.launch.launch")
@@ -65,6 +65,6 @@ def _of_nodes(code: Code, call: ast.Call, machines: int, module: Module) -> Iter
         said = f"launch() gets machine_rank={number} on all {nodes} nodes: they have the same ranks"
         yield Finding(level, "same-ranks", where, said, _ONE_PER_NODE)
     url = _given(code, call, "dist_url", 4, None, module)
-    if isinstance(url, str) and (url == "auto" or any(f"//{name}:" in url for name in THIS_NODE)):
+    if isinstance(url, str) and (url == "auto" or host_of(url) in THIS_NODE):
         said = f"launch() gets dist_url {url!r}, which is another place on each of the {nodes} nodes: they never meet"
         yield Finding(level, "fixed-master", where, said, _ONE_PER_NODE)

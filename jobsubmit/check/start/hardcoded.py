@@ -184,9 +184,9 @@ def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None
     level: Level = "error"
     if not text and isinstance(method, ast.Attribute):
         text, level = _only_address(code, method, module), "warning"
-    if code.facts.nodes > 1 and _host(text) in THIS_NODE:
+    if code.facts.nodes > 1 and host_of(text) in THIS_NODE:
         yield _fixed_method(code, module.where(call), f"each node would connect only to itself at {text}", level)
-    if code.facts.is_this_machine and _is_elsewhere(_host(text)):
+    if code.facts.is_this_machine and _is_elsewhere(host_of(text)):
         said = f"no process could listen at {text}: it is not an address of this machine"
         yield _fixed_method(code, module.where(call), said, level)
     if code.facts.nodes > 1 and text.startswith(_OF_NODE):
@@ -197,7 +197,7 @@ def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None
         yield _fixed_method(code, module.where(call), said, level)
 
 
-def _host(text: str) -> str:
+def host_of(text: str) -> str:
     """Return the host of `tcp://host:port`; empty for any other text."""
     return re.split(r"[:/]", text.removeprefix("tcp://"))[0] if text.startswith("tcp://") else ""
 
