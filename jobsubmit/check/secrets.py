@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from jobsubmit.bundle.git import Change
 from jobsubmit.bundle.ignore import covers, parse_patterns
@@ -32,10 +32,10 @@ _NO_SECRET = re.compile(rb"""["'](?:[A-Z0-9_]+|/[^"']*|[\w.-]+/[\w./-]+)["']$|:/
 
 
 class Rule(NamedTuple):
-    """A kind of secret and its form, as its issuer documents it. Each begins with fixed text, which makes it fast.
+    """A kind of secret and its form, as its issuer documents it.
 
-    A rule that `is_lower` is matched against the text in lower case. What several rules have `within` them is looked
-    for first, in lower case: most files have it nowhere, and are not searched once for each of these rules.
+    A rule that `is_lower` is matched against the text in lower case. Each begins with fixed text, or has some `within`
+    it, in lower case: this is looked for first, because most files have it nowhere.
     """
 
     kind: str
@@ -44,7 +44,14 @@ class Rule(NamedTuple):
     within: bytes = b""
 
 
-Compiled: TypeAlias = tuple[Rule, re.Pattern[bytes]]
+class Compiled(NamedTuple):
+    """A rule, its pattern, and the letters of its fixed text."""
+
+    rule: Rule
+    pattern: re.Pattern[bytes]
+    letters: bytes
+
+
 _PEM_HEADERS = rb"(?:(?:\\n|[\s\"'+,])*[A-Za-z-]+: [^\n\"']{0,100})*"
 _PEM_BODY = rb"(?:\\n|[\s\"'+,|>-])*[A-Za-z0-9+/=]{40,}"
 _ASSIGNED = rb"[\"'\])]*\s*[:=]\s*[\"']?"
@@ -69,7 +76,7 @@ RULES = (
     Rule("a GitHub token", rb"github_pat_[A-Za-z0-9_]{22,}"),
     Rule("a GitLab token", rb"glpat-[A-Za-z0-9_-]{20}"),
     Rule("a Hugging Face token", rb"hf_[A-Za-z0-9]{34}"),
-    Rule("an OpenAI key", rb"sk-(?:proj-|svcacct-)?[A-Za-z0-9_-]*T3BlbkFJ[A-Za-z0-9_-]+"),
+    Rule("an OpenAI key", rb"sk-(?:proj-|svcacct-)?[A-Za-z0-9_-]*T3BlbkFJ[A-Za-z0-9_-]+", within=b"t3blbkfj"),
     Rule("an Anthropic key", rb"sk-ant-[A-Za-z0-9_-]{24,}"),
     Rule("a Slack token", rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
     Rule("a Slack webhook", rb"https://hooks\.slack\.com/services/T[A-Z0-9]+/B[A-Z0-9]+/[A-Za-z0-9]{16,}"),
@@ -110,6 +117,10 @@ _DOTENV = Rule(
 )
 _TEMPLATES = (".example", ".sample", ".template", ".dist")
 
+
+# What a pattern begins with, before anything that is not fixed.
+_FIXED = re.compile(rb"(?:[A-Za-z0-9_:/=-]|\\[^A-Za-z0-9])+(?![?*+{|])")
+_SIGNS = bytes(sign for sign in range(256) if not chr(sign).isascii() or not (chr(sign).isalpha() or sign in b"_-:/."))
 
 RULES_DIGEST = hashlib.sha256(repr((RULES, _EXAMPLE, _NO_SECRET)).encode()).hexdigest()
 
@@ -181,7 +192,18 @@ def _rules_for(path: str) -> tuple[Compiled, ...]:
 def _compiled(*, is_dotenv: bool) -> tuple[Compiled, ...]:
     """Return each rule with its pattern: to look for it in `re`'s cache takes longer than most searches."""
     rules = (*RULES, _DOTENV) if is_dotenv else RULES
-    return tuple((rule, re.compile(rule.pattern)) for rule in rules)
+    return tuple(Compiled(rule, re.compile(rule.pattern), _letters(_fixed_text(rule))) for rule in rules)
+
+
+def _fixed_text(rule: Rule) -> bytes:
+    """Return text that is in each match of a rule: what is `within` it, else what its pattern begins with."""
+    start = _FIXED.match(rule.pattern)
+    return rule.within or (start[0].replace(b"\\", b"") if start else b"")
+
+
+def _letters(data: bytes) -> bytes:
+    """Return a text in lower case, without most of its signs: about a third of it, which is searched in less time."""
+    return data.translate(None, _SIGNS).lower()
 
 
 def _is_dotenv(path: str) -> bool:
@@ -192,10 +214,11 @@ def _is_dotenv(path: str) -> bool:
 def _found_in(data: bytes, rules: tuple[Compiled, ...]) -> Iterator[tuple[int, str]]:
     """Yield line and kind of each secret, one for a line."""
     seen: set[int] = set()
-    lower = data.lower()
-    absent = {within for within in {rule.within for rule, _ in rules} if within not in lower}
-    for rule, pattern in rules:
-        if rule.within in absent:
+    letters = _letters(data)
+    present = {fixed for fixed in {rule.letters for rule in rules} if fixed in letters}
+    lower = data.lower() if any(rule.letters in present for rule in rules if rule.rule.is_lower) else b""
+    for rule, pattern, fixed in rules:
+        if fixed not in present:
             continue
         for match in pattern.finditer(lower if rule.is_lower else data):
             number = data.count(b"\n", 0, match.start() + len(match[0]) - len(match[0].lstrip())) + 1
