@@ -102,7 +102,9 @@ class ImportSearch:
                 and not self._is_among_ours(node, module)
                 and self._is_before_imports(node, module)
                 and code.reached.of(node, module)
-                for module, node in code.program.of(ast.Attribute, ast.Name)
+                for module in code.program.modules.values()
+                if any(name.partition(".")[0] == "sys" for name in module.aliases.values())
+                for node in module.of(ast.Attribute, ast.Name)
             )
         )
 

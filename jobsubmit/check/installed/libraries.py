@@ -18,6 +18,9 @@ _BLOCKS = (ast.If, ast.Try, ast.With)
 _DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # A module with one of these may have names that its statements do not show.
 _MAKES_NAMES = re.compile(r"\b(?:__getattr__|globals\(\)|vars\(\)|setattr|sys\.modules|exec\()")
+# `def name`, `class name`, `name = …` and `from … import (name, …)` without indentation.
+_DEFINED_PLAINLY = re.compile(r"^(?:(?:async )?def |class )(\w+)|^(\w+)(?:: [^=\n]+)? = ", re.MULTILINE)
+_IMPORTED_PLAINLY = re.compile(r"^from [\w.]+ import (?:\(([^()]*)\)|([^\n(\\#]+)$)", re.MULTILINE)
 _IS_LAZY = re.compile(r"\b_LazyModule\(")  # of transformers: it has what its modules define
 _MADE_IN_C = re.compile(r"torch\.cuda\.\w+Tensor")
 _DEFINES = re.compile(r"^[ \t]*(?:(?:class|def)[ \t]+(\w+)|(\w+)[ \t]*(?::[^=\n]+)?=)", re.MULTILINE)
@@ -44,10 +47,25 @@ class InstalledModule:
         """Return the package that relative imports start from."""
         return self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
 
-    @property
+    @cached_property
+    def is_lazy(self) -> bool:
+        """Return whether it is one of transformers that imports what is asked for."""
+        return _IS_LAZY.search(self.text) is not None
+
+    @cached_property
     def may_have_more(self) -> bool:
         """Return whether it may have names that its statements do not show."""
         return _MAKES_NAMES.search(self.text) is not None
+
+    @cached_property
+    def _plain_names(self) -> frozenset[str]:
+        defined = {word for pair in _DEFINED_PLAINLY.findall(self.text) for word in pair}
+        lists = [part.split() for pair in _IMPORTED_PLAINLY.findall(self.text) for part in ",".join(pair).split(",")]
+        return frozenset(defined | {words[-1] for words in lists if words})
+
+    def surely_has(self, name: str) -> bool:
+        """Return whether a name is bound in the plainest way, which its text shows before it is parsed."""
+        return name in self._plain_names
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -104,9 +122,9 @@ class Libraries:
         module = self.module(owner) if owner else None
         if module is None:
             return False
-        if _MADE_IN_C.fullmatch(name):
+        if module.surely_has(last) or _MADE_IN_C.fullmatch(name):
             return False
-        if _IS_LAZY.search(module.text):
+        if module.is_lazy:
             is_there = re.search(rf"\b{last}\b", module.text) or _has_file(module.path.parent, last)
             # Transformers 5 also has its tokenizers and image processors under the names with `Fast` that they had.
             words = {last, last.removesuffix("Fast")}
@@ -176,7 +194,9 @@ class Libraries:
                 yield statement, self.module(module.imported_from(statement))
 
     def _may_have(self, module: InstalledModule, name: str, depth: int = 0) -> bool:
-        if name in module.bindings or module.may_have_more or not module.tree.body or depth > _DEEPEST:
+        if module.surely_has(name) or depth > _DEEPEST:
+            return True
+        if name in module.bindings or module.may_have_more or not module.tree.body:
             return True
         if module.path.name == "__init__.py" and _has_file(module.path.parent, name):
             return True
@@ -221,6 +241,14 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
         for alias in statement.names:
             yield alias.asname or alias.name.partition(".")[0]
     elif not isinstance(statement, _BLOCKS):
-        for inner in ast.walk(statement):
-            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-                yield inner.id
+        for part in _targets(statement):
+            for inner in ast.walk(part):
+                if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                    yield inner.id
+
+
+def _targets(statement: ast.stmt) -> Iterable[ast.AST]:
+    """Return the parts of a statement that may bind names: of an assignment, not its value, which may be long."""
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    return [statement.target] if isinstance(statement, ast.AnnAssign) else [statement]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from jobsubmit.check.program.namespaces import Namespaces
@@ -214,9 +215,8 @@ class CommandLine:
 
     def refusal(self, word: str) -> Refusal | None:
         """Return why one word `--name=value` is refused, if it is; one that is not known is of kind `unknown`."""
-        parser = self._parser([option for option in self._merged() if not option.is_positional], is_checked=True)
         try:
-            _, rest = parser.parse_known_args([word])
+            _, rest = self._parser_of_options.parse_known_args([word])
         except RefusedError as error:
             text = str(error)
             kind = next((kind for sign, kind in _KINDS.items() if sign in text), "type")
@@ -224,6 +224,10 @@ class CommandLine:
         except Exception:  # a converter of ours met what it does not know
             return None
         return Refusal("unknown", f"unrecognized arguments: {word}", None) if rest else None
+
+    @cached_property
+    def _parser_of_options(self) -> _Parser:
+        return self._parser([option for option in self._merged() if not option.is_positional], is_checked=True)
 
     def missing(self, words: Sequence[str]) -> tuple[Option, ...]:
         """Return the options and positionals that must be given and are not."""

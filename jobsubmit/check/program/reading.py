@@ -8,11 +8,11 @@ import posixpath
 import re
 import string
 import warnings
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from heapq import heappop, heappush
 from pathlib import Path, PurePosixPath
 
 from jobsubmit.bundle.model import Bundle
@@ -20,20 +20,23 @@ from jobsubmit.check.program.module import MAIN, Module, defined, imported_names
 from jobsubmit.check.program.program import LONGEST_CONFIGURATION, MOST_CONFIGURATIONS, Program
 from jobsubmit.check.program.tree import walk
 
-# Modules that start processes, declare arguments, train, or load and save are read first, up to so many bytes; then the
-# others, if fewer bytes were read by then. Of the rest only the imports are read.
-_MOST_OF_FIRST, _MOST_OF_OTHERS = 800_000, 400_000
+# Modules that start processes, declare arguments, train, or load and save are read first, up to so many bytes: before
+# others, those with more of these names. Then the rest, if fewer bytes were read by then. Of others, only the imports.
+_MOST_OF_FIRST, _MOST_OF_OTHERS = 500_000, 200_000
 # Bytes of those that train themselves, and were not read whole so far: of all, and of each.
 _MOST_OF_REST, _LONGEST_OF_REST = 20_000, 30_000
 _MOST_MODULES, _LONGEST_WAY = 2000, 3
-_OF_FIRST = (
-    *(b"init_process_group", b"init_distributed", b"init_device_mesh", b"init_rpc", b"set_device", b".spawn("),
-    *(b"_RANK", b"'RANK'", b'"RANK"', b"WORLD_SIZE", b"MASTER_", b"SLURM_", b"CUDA_VISIBLE_DEVICES"),
-    *(b"add_argument", b"ArgumentParser", b"parse_args", b"parse_known", b"sys.argv", b"import click", b"import typer"),
-    *(b"import fire", b"from absl", b"import hydra", b"import tyro", b"import_module(", b"__import__("),
-    *(b"DataLoader(", b"Sampler(", b"sampler(", b"set_epoch(", b"DDP(", b"FSDP(", b"DataParallel(", b"fully_shard("),
-    *(b"torch.save(", b"torch.load(", b".backward(", b"spec_from_file_location", b"makedirs(", b"mkdir("),
-    *(b"all_reduce", b"all_gather", b"broadcast(", b"barrier(", b"cuda:", b".cuda(", b"requires_grad = False"),
+_OF_FIRST = frozenset(
+    (
+        *("init_process_group", "init_distributed", "init_device_mesh", "init_rpc", "set_device", "spawn"),
+        *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK"),
+        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "CUDA_VISIBLE_DEVICES"),
+        *("add_argument", "ArgumentParser", "parse_args", "parse_known_args", "argv", "click", "typer", "fire", "absl"),
+        *("hydra", "tyro", "import_module", "__import__", "spec_from_file_location", "makedirs", "mkdir"),
+        *("DataLoader", "Sampler", "DistributedSampler", "sampler", "set_epoch", "backward"),
+        *("DDP", "FSDP", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"),
+        *("save", "all_reduce", "all_gather", "broadcast", "barrier", "cuda"),
+    )
 )
 _TRAINS = (
     b"init_process_group",
@@ -50,15 +53,13 @@ _LISTS = re.compile(r"listdir|scandir|iterdir|glob\(|iter_modules|walk_packages"
 _LARGEST = 4 << 20
 _CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 _SETTINGS = (".txt", ".cfg", ".conf", ".ini")  # they may be configurations, if they are short
-_IMPORTS_BY_NAME = re.compile(
-    rb"^\s*(?:import|from)\s+(?:hydra|jsonargparse)\b|LightningCLI|import_module\("
-    rb"|def (?:instantiate_from_config|get_obj_from_str)\b",
-    re.MULTILINE,
+_IMPORTS_BY_NAME = frozenset(
+    ("hydra", "jsonargparse", "LightningCLI", "import_module", "instantiate_from_config", "get_obj_from_str")
 )
 _CLASS_NAME = re.compile(
     rb"^[\s-]*(?:_target_|target|class_path|class|obj|cls|type|name):\s*['\"]?(([A-Za-z_][\w.]*)\.\w+)", re.MULTILINE
 )
-_IMPORTS_FILES = re.compile(rb"import_module\(|__import__\(|spec_from_file_location|SourceFileLoader")
+_IMPORTS_FILES = frozenset(("import_module", "__import__", "spec_from_file_location", "SourceFileLoader"))
 # Modules of torch, and those that hand on what they define: people import it from either.
 _OTHER_PLACES = {
     "torch.multiprocessing.spawn": "torch.multiprocessing",
@@ -89,11 +90,6 @@ def _only_imports(data: bytes) -> bytes:
         kept += b"\n" * data.count(b"\n", end, match.start()) + match[0]
         end = match.end()
     return bytes(kept)
-
-
-def _words(data: bytes) -> frozenset[str]:
-    """Return every name in a text, at least one."""
-    return frozenset(b" ".join({b"pass", *data.translate(_ONLY_LETTERS).split()}).decode().split())
 
 
 def load_program(
@@ -140,12 +136,14 @@ class _Reader:
     by_text: dict[str, list[str]] = field(default_factory=dict)
     length: int = 0  # of what was read whole
     data: dict[str, bytes] = field(default_factory=dict)
-    firsts: dict[str, bool] = field(default_factory=dict)
+    words: dict[str, frozenset[str]] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
 
     def program(self) -> Program | None:
-        first, later = deque([(MAIN, self.boot_file)]), deque[tuple[str, str]]()
-        while (first or later) and len(self.modules) < _MOST_MODULES:
-            name, path = (first or later).popleft()
+        waiting = [(0, 0, MAIN, self.boot_file)]
+        found_so_far = itertools.count(1)
+        while waiting and len(self.modules) < _MOST_MODULES:
+            _, _, name, path = heappop(waiting)
             for imported in dict.fromkeys(self._read(name, path) if name not in self.modules else ()):
                 found = find_module(imported, self.roots, self.paths)
                 if not found:
@@ -153,7 +151,7 @@ class _Reader:
                 elif found == self.boot_file:
                     self.boot_names.add(imported)
                 elif imported not in self.modules:
-                    (first if self._is_first(found) else later).append((imported, found))
+                    heappush(waiting, (-self._weight(found), next(found_so_far), imported, found))
         if MAIN not in self.modules:
             return None
         self._read_training()
@@ -186,19 +184,25 @@ class _Reader:
             self.data[path] = Path(self.sources[path]).read_bytes()
         return self.data[path]
 
-    def _is_first(self, path: str) -> bool:
-        """Return whether a file is read before others; one that cannot be read is not."""
-        if path not in self.firsts:
-            self.firsts[path] = False
+    def _weight(self, path: str) -> int:
+        """Return how much of a file has to do with training: files with more are read first."""
+        if path not in self.weights:
+            self.weights[path] = 0
             with suppress(KeyError, OSError):
-                self.firsts[path] = any(word in self._data(path) for word in _OF_FIRST)
-        return self.firsts[path]
+                self.weights[path] = len(_OF_FIRST & self._words(path))
+        return self.weights[path]
+
+    def _words(self, path: str) -> frozenset[str]:
+        """Return every name in a file, at least one; raise KeyError or OSError where there is no file."""
+        if path not in self.words:
+            self.words[path] = frozenset(["pass", *self._data(path).translate(_ONLY_LETTERS).decode().split()])
+        return self.words[path]
 
     def _read(self, name: str, path: str, *, is_whole: bool = False) -> list[str]:
         """Read a file; return the modules that it imports, or that others may, which were not found before."""
         try:
             data = self._data(path)
-            most = _MOST_OF_FIRST if self._is_first(path) else _MOST_OF_OTHERS
+            most = _MOST_OF_FIRST if self._weight(path) else _MOST_OF_OTHERS
             is_skimmed = not is_whole and self.length > most
             tree = _tree(data, path, is_skimmed=is_skimmed)
         except SyntaxError as error:
@@ -210,16 +214,16 @@ class _Reader:
         module = _module(name, path, tree, self.home if name == MAIN else "")
         imports = self._found_now(module) if b"sys.path" in data or b"setup_root(" in data else []
         if is_skimmed:
-            module = replace(module, words=_words(data))
+            module = replace(module, words=self._words(path))
         self.modules[name] = module
         for node in module.of(ast.Import, ast.ImportFrom):
             imports += imported_names(node, module)
         if b"import_module" in data:
             self.by_text[name] = list(_imported_by_text(module, self.roots, self.paths))
             imports += [*_written_down(module), *self.by_text[name]]
-        if _IMPORTS_BY_NAME.search(data):
+        if not _IMPORTS_BY_NAME.isdisjoint(self._words(path)):
             imports += [one for one in self._of_configurations if find_module(one, self.roots, self.paths)]
-        if _IMPORTS_FILES.search(data):
+        if not _IMPORTS_FILES.isdisjoint(self._words(path)):
             imports += self._of_arguments(data)
         return imports
 

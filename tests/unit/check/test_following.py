@@ -280,9 +280,12 @@ def test_a_text_that_looks_like_an_import_in_a_module_that_is_skimmed(tmp_path: 
     assert "boot-file" not in found(tmp_path, "import large\n")
 
 
-def test_the_options_of_a_large_program_are_known(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line", ["# It is distributed on an as-is basis.\n", "x = x.cuda()  # to the current device\n"]
+)
+def test_the_options_of_a_large_program_are_known(line: str, tmp_path: Path) -> None:
     for number in range(10):
-        (tmp_path / f"net{number}.py").write_text("# It is distributed on an as-is basis.\n" * 2500)
+        (tmp_path / f"net{number}.py").write_text(line * 2500)
     (tmp_path / "options.py").write_text(
         'import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument("--lr")\n'
     )
