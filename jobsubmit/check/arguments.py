@@ -201,9 +201,11 @@ def _switched_off_by(line: CommandLine, option: Option) -> str:
 
 
 def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
-    if not line.gaps and not line.is_strict and word.field and (meant := _similar(line, word.name)):
+    meant = _similar(line, word.name) if not line.is_strict else ""
+    if not line.gaps and not line.is_strict and word.field and (meant or line.drops_rest):
         text = f"{line.parsed_at} does not declare {word.name} and ignores it"
-        yield Finding("warning", "argument-ignored", word.field, text, f"use {meant}, or declare {word.name}")
+        hint = f"use {meant}, or declare {word.name}" if meant else _remedy(line, word.name, mode)
+        yield Finding("warning", "argument-ignored", word.field, text, hint)
     if line.gaps or not line.is_strict:
         return
     if not word.field:

@@ -43,6 +43,7 @@ from jobsubmit.check.loading.epochs import check_epochs
 from jobsubmit.check.loading.evaluation import check_evaluation
 from jobsubmit.check.loading.parts import check_parts
 from jobsubmit.check.loading.sampler import check_sampler
+from jobsubmit.check.loading.schedules import check_schedules
 from jobsubmit.check.loading.splits import check_splits
 from jobsubmit.check.models.gradients import check_gradients
 from jobsubmit.check.models.no_sync import check_no_sync
@@ -105,6 +106,7 @@ _OF_CODE = (
         check_parts,
         check_splits,
         check_epochs,
+        check_schedules,
         check_rank_zero,
         check_some_ranks,
         check_leaving,
@@ -231,11 +233,16 @@ def _of_checks(
     """Yield what the checks find, and then a comparison of processes: its errors take the place of warnings."""
     found = [finding for name, found_by in checks for finding in _safely(name, found_by, boot_file)]
     compared: list[Finding] = []
-    if not any(finding.level == "error" or finding.check in _OF_STARTS for finding in found):
+    if not any(_decides(finding) for finding in found):
         compared = list(_compared(code, {finding.check for finding in found}, boot_file))
     sure = {finding.check for finding in compared if finding.level == "error"}
     yield from (finding for finding in found if finding.check not in sure)
     yield from compared
+
+
+def _decides(finding: Finding) -> bool:
+    """Return whether a finding may change what the processes do; a package that is missing has to be installed."""
+    return finding.check in _OF_STARTS or (finding.level == "error" and finding.check != "packages")
 
 
 def _compared(code: Callable[[], Code], known: Container[str], boot_file: str) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from jobsubmit.check.interpreter.operators import OBJECTS
 from jobsubmit.check.interpreter.own import Waits, derived, derived_attribute, item_of
 from jobsubmit.check.interpreter.placing import Places
 from jobsubmit.check.interpreter.process import Process
-from jobsubmit.check.interpreter.rehearsal import Gradients, Rehearsal
+from jobsubmit.check.interpreter.rehearsal import Lost, Rehearsal
 from jobsubmit.check.interpreter.scaling import Scales, carrier_in, power_of_number, power_of_product
 from jobsubmit.check.interpreter.signals import OutOfTimeError, Yielded
 from jobsubmit.check.interpreter.trace import Place, Trace
@@ -80,6 +80,7 @@ class Expressions(Variables):
         self.lost_after: int | None = None  # how much was seen before the first loop that was not followed to its end
         self.unknown_loops = 0  # around, with an unknown number of passes
         self.tries = 0  # blocks around whose errors are caught
+        self.imports_unread = False  # it imported modules of the code that were not read: they may register anything
         self.handlers = 0  # of errors, around
         self.doubts = 0  # branches around that may not be taken
         self.branches = 0  # of them, and those that are taken now and then, and loops with an unknown number of passes
@@ -87,7 +88,7 @@ class Expressions(Variables):
         self.waits = Waits()
         self.is_lenient = False  # whether an error that the program raises itself, and does not catch, is passed over
         self.rehearsal: Rehearsal | None = None  # of a loop that trains, while it is followed pass by pass
-        self.unaveraged: list[tuple[Gradients, bool]] = []  # gradients that stay on each process; see `Rehearsal.lost`
+        self.unaveraged: list[Lost] = []  # gradients that stay on each process
         self.flags: dict[str, Any] = {}  # of absl
         self.wrappers = Wrappers()
         self.scales = Scales()

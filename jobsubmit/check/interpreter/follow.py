@@ -11,7 +11,7 @@ from jobsubmit.check.interpreter.machine import Machine
 from jobsubmit.check.interpreter.own import Decision
 from jobsubmit.check.interpreter.placing import OnCpu
 from jobsubmit.check.interpreter.process import Process, some_processes
-from jobsubmit.check.interpreter.rehearsal import Gradients
+from jobsubmit.check.interpreter.rehearsal import Lost
 from jobsubmit.check.interpreter.scaling import Scales
 from jobsubmit.check.interpreter.trace import Event, Observed, Place
 from jobsubmit.check.interpreter.wrappers import Wrappers
@@ -50,7 +50,7 @@ class Followed:
     is_whole: bool
     is_nested: bool = False
     decisions: Mapping[ast.expr, Decision] = field(default_factory=dict)
-    unaveraged: Sequence[tuple[Gradients, bool]] = ()
+    unaveraged: Sequence[Lost] = ()
     wrappers: Wrappers = field(default_factory=Wrappers)
     scales: Scales = field(default_factory=Scales)
     is_wrapped: bool = False

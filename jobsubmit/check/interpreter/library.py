@@ -47,6 +47,7 @@ from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, pa
 from jobsubmit.check.program.module import EXITS
 from jobsubmit.check.program.operations import CONVERT, PATH_FUNCTIONS, UNKNOWN, lifted
 from jobsubmit.check.program.python_configuration import read_python_configuration
+from jobsubmit.check.program.reading import find_module
 
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
@@ -192,7 +193,10 @@ def _import_module(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any
     package = args[1] if len(args) > 1 else keywords.get("package")
     if name.startswith("."):
         name = f"{package}{name}" if isinstance(package, str) else ""
-    return run.imported(name) if name in run.program.modules else External(name) if name else UNKNOWN
+    if name in run.program.modules:
+        return run.imported(name)
+    run.imports_unread |= not name or find_module(name, run.program.roots, run.program.paths) is not None
+    return External(name) if name else UNKNOWN
 
 
 def _partial(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:

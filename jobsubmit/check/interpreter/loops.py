@@ -12,6 +12,7 @@ from jobsubmit.check.interpreter.branches import Branches, Frame, asks_for_none
 from jobsubmit.check.interpreter.memory import ClassValue, FunctionValue, Record, Scope
 from jobsubmit.check.interpreter.own import item_of, own_in
 from jobsubmit.check.interpreter.rehearsal import (
+    LONG,
     MOST_PASSES,
     MOST_STEPS,
     MOST_UPDATES,
@@ -21,6 +22,7 @@ from jobsubmit.check.interpreter.rehearsal import (
     is_training_loop,
     item_of_pass,
     looped,
+    same_as_looped,
     switches_exchange,
 )
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, Raised
@@ -108,11 +110,31 @@ class Loops(Branches):
         is_asked = self.process is not None and self.process.rank == 0 and self.rehearsal is None
         if not is_asked or not self.switches_exchange or not is_training_loop(self.program, loop):
             return
+        rehearsal = self._rehearsed(loop, scope, item, LONG)
+        lost = rehearsal.lost()
+        if lost is None and item is not None and rehearsal.parts_of_step > 1:
+            # One more step with fewer parts, at the end of the data.
+            lost = self._rehearsed(loop, scope, item, rehearsal.parts_of_step + 1).lost_at_end()
+        if lost is not None:
+            self.unaveraged.append(lost)
+
+    def _rehearsed(
+        self,
+        loop: ast.For | ast.AsyncFor | ast.While,
+        scope: Scope,
+        item: Callable[[int], Any] | None,
+        length: int,
+    ) -> Rehearsal:
+        """Follow the first passes of a loop that has `length` of them; return what happens in them."""
         rehearsal = self.rehearsal = Rehearsal(self.unknown_loops)
+        words, lengths = ((), ()) if isinstance(loop, ast.While) else same_as_looped(loop, scope.module)
+        rehearsal.lengths.update(dict.fromkeys(words, length))
         end = self.steps + MOST_STEPS
 
         def run() -> None:
-            for number in range(MOST_PASSES):
+            for name in lengths:
+                self.set_name(name, length, scope)
+            for number in range(min(length, MOST_PASSES)):
                 if item is not None and isinstance(loop, (ast.For, ast.AsyncFor)):
                     self.assign(loop.target, item(number), scope)
                 elif isinstance(loop, ast.While) and self.truth(loop.test, scope) is False:
@@ -126,9 +148,7 @@ class Loops(Branches):
                 self.memory.branch(run)
         finally:
             self.rehearsal = None
-        lost = rehearsal.lost()
-        if lost is not None:
-            self.unaveraged.append(lost)
+        return rehearsal
 
     def _rehearse_parts(self, rehearsal: Rehearsal, loop: ast.For | ast.AsyncFor, scope: Scope, item: Any) -> Any:
         """Follow a loop over the parts of one step, as if these were three."""

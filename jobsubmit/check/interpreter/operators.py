@@ -36,6 +36,7 @@ class Operators:
     facts: Facts
     memory: Memory
     environment: Container
+    imports_unread: bool
 
     def set_item(self, owner: Any, key: Any, value: Any) -> None:
         raise NotImplementedError
@@ -179,7 +180,7 @@ class Operators:
             return item in owner.content or (UNKNOWN if owner.is_open else False)
         content = owner.content if isinstance(owner, Container) else owner
         if isinstance(content, dict) and not isinstance(item, (Container, Record)):
-            return item in content or (UNKNOWN if owner.is_open else False)
+            return item in content or (UNKNOWN if owner.is_open or self.imports_unread else False)
         if not isinstance(content, (list, tuple, set, range)):
             return UNKNOWN
         held = [plain(one) for one in content]

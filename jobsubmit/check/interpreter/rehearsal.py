@@ -17,6 +17,7 @@ from jobsubmit.check.program.tree import walk
 
 PARTS = 3  # of a step, where it is not known how many there are
 MOST_PASSES, MOST_STEPS, MOST_UPDATES = 40, 12_000, 3  # of a rehearsal: passes, steps of ours, steps of the optimizer
+LONG = 10_000  # passes of a loop of which only the first are followed
 NO_EXCHANGE = ("no_sync", "no_backward_sync")  # contexts of a model in which gradients stay on each process
 _SWITCHES = (*NO_EXCHANGE, "require_backward_grad_sync", "set_requires_gradient_sync")
 _STEPS = re.compile(r"(?:optim|\bopt\b|opt_|_opt\b|scaler|solver)[\w.\[\]()'\"]*\.step$", re.IGNORECASE)
@@ -37,6 +38,17 @@ class Update(NamedTuple):
 
     call: ast.Call
     module: Module
+
+
+class Lost(NamedTuple):
+    """Gradients that stay on each process although a step uses them.
+
+    `some`: earlier ones of the step are exchanged. `is_at_end`: only the last step is so, at the end of the data.
+    """
+
+    gradients: Gradients
+    some: bool
+    is_at_end: bool = False
 
 
 @dataclass
@@ -77,9 +89,23 @@ class Rehearsal:
     def update(self, call: ast.Call, module: Module) -> None:
         self.happened.append(Update(call, module))
 
-    def lost(self) -> tuple[Gradients, bool] | None:
-        """Return gradients that stay on each process although a step uses them, and whether earlier ones do not."""
-        found: list[tuple[Gradients, bool] | None] = []
+    @property
+    def parts_of_step(self) -> int:
+        """Return how many times gradients are computed before the first step of the optimizer; 0 without a step."""
+        return next((place for place, one in enumerate(self.happened) if isinstance(one, Update)), 0)
+
+    def lost_at_end(self) -> Lost | None:
+        """Return what the last step loses, if it is at the end of the data."""
+        places = [place for place, one in enumerate(self.happened) if isinstance(one, Update)]
+        if len(places) < 2 or places[-1] != len(self.happened) - 1:  # noqa: PLR2004
+            return None
+        parts = [one for one in self.happened[places[-2] + 1 : -1] if isinstance(one, Gradients)]
+        some = any(one.are_exchanged for one in parts)
+        return Lost(parts[-1], some, is_at_end=True) if parts and parts[-1].are_exchanged is False else None
+
+    def lost(self) -> Lost | None:
+        """Return what each step loses."""
+        found: list[Lost | None] = []
         waiting: list[Gradients] = []
         for one in self.happened:
             if isinstance(one, Gradients):
@@ -88,7 +114,7 @@ class Rehearsal:
                 last = waiting[-1]
                 some = any(each.are_exchanged for each in waiting)
                 if last.are_exchanged is not None or not found:
-                    found.append((last, some) if last.are_exchanged is False else None)
+                    found.append(Lost(last, some) if last.are_exchanged is False else None)
                 waiting = []
         return found[-1] if found and None not in found else None
 
@@ -150,6 +176,22 @@ def looped(iterated: ast.expr) -> str:
     while isinstance(iterated, ast.Call) and iterated.args:
         iterated = iterated.args[0]
     return ast.unparse(iterated)
+
+
+def same_as_looped(loop: ast.For | ast.AsyncFor, module: Module) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the words of what a loop goes through, and the variables that are set to its length.
+
+    `bar = tqdm(loader)` is as long as `loader`, and `count = len(loader)` is its length.
+    """
+    set_once = {
+        one.targets[0].id: one.value
+        for one in walk(module.scope_of(loop))
+        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and isinstance(one.value, ast.Call)
+    }
+    words = {looped(loop.iter)}
+    words |= {looped(set_once[word]) for word in words if word in set_once and set_once[word].args}
+    lengths = {name for name, value in set_once.items() if ast.unparse(value) in {f"len({word})" for word in words}}
+    return frozenset(words), frozenset(lengths)
 
 
 def _trains(program: Program, body: Sequence[ast.stmt], depth: int) -> bool:

@@ -18,7 +18,7 @@ from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
 _IS_PART_OF_VALIDATION = re.compile(r"subset\((?:\w+\.)*(?:val|test|eval|dev)")
-_SAMPLER, _BATCH_SAMPLER = 3, 4  # the positions of the arguments of DataLoader
+_SAMPLER, _BATCH_SAMPLER, _DROP_LAST = 3, 4, 8  # the positions of the arguments of DataLoader
 # Words of programs that give each process its own part in another way.
 _PARTS = frozenset(
     [
@@ -27,8 +27,10 @@ _PARTS = frozenset(
         *("DistributedBatchSampler", "DataPartitioner", "StreamingDataset", "WebDataset", "StatefulDataLoader"),
     ]
 )
+_OF_ALL = {"torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler"}
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _SHUFFLES = re.compile(r"permutation|shuffle|randperm|\.sample$")
+_SEEDERS = ("manual_seed", "seed", "seed_everything", "set_seed")
 _SEEDS = ("manual_seed", "RandomState", "default_rng", "Random")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
 
@@ -64,10 +66,10 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
     if not code.wraps_models:
         return
     loaders = [(module, call) for module, call, name in code.reached.calls if is_loader(code, name)]
-    has_some = any(_sampler_of(code, call, module) is not None for module, call in loaders)
+    has_some = any(_may_give_parts(code, call, module) for module, call in loaders)
     for module, call in loaders:
         is_alone = code.reached.is_sure(call, module) or not has_some
-        if is_alone and _sampler_of(code, call, module) is None and is_for_training(call, module):
+        if is_alone and not _may_give_parts(code, call, module) and is_for_training(call, module):
             if _is_of_all_data(code, call, module):
                 yield Finding(
                     "warning",
@@ -227,6 +229,17 @@ def _sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
     return None if found is not None and code.values.of(found, module) is None else found
 
 
+def _may_give_parts(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a loader has a sampler, and any but those that go through all data."""
+    sampler = _sampler_of(code, call, module)
+    if sampler is None:
+        return False
+    parts = [(home, one) for home, part in origins(code, sampler, module) for one in _choices(part)]
+    names = (code.program.name_of(one.func, home) for home, one in parts if isinstance(one, ast.Call))
+    samplers = {name for name in names if "ampler" in name}
+    return not samplers or not samplers <= _OF_ALL
+
+
 def _is_of_all_data(code: Code, call: ast.Call, module: Module) -> bool:
     if hides_arguments(call) and {"sampler", "batch_sampler"} & code.texts:
         return False
@@ -241,7 +254,7 @@ def _is_of_all_data(code: Code, call: ast.Call, module: Module) -> bool:
 
 def _has_parts_by_rank(code: Code) -> bool:
     """Return whether anything is cut by rank, or each process draws its own order."""
-    for _, node in code.program.of(ast.Subscript, ast.Call):
+    for module, node in code.program.of(ast.Subscript, ast.Call):
         if (
             isinstance(node, ast.Subscript)
             and isinstance(node.slice, ast.Slice)
@@ -253,10 +266,9 @@ def _has_parts_by_rank(code: Code) -> bool:
             if name == "shard" or any(keyword.arg in _SHARDS for keyword in node.keywords):
                 return True
             by_rank = bool(_RANK.search(" ".join(map(ast.unparse, node.args))))
-            if by_rank and (
-                name in ("manual_seed", "seed", "seed_everything", "set_seed", "slice", "islice", "range")
-                or "ataset" in name
-            ):
+            if by_rank and (name in (*_SEEDERS, "slice", "islice", "range") or "ataset" in name):
+                return True
+            if name in _SEEDERS and node.args and is_seed_of_rank(code, node.args[0], module):
                 return True
     return False
 
@@ -267,7 +279,9 @@ def is_for_training(call: ast.Call, module: Module) -> bool:
     if above is not None and any("no_grad" in ast.unparse(one) for one in above.decorator_list):
         return False
     function = _function_around(call, module)
+    last = argument(call, "drop_last", _DROP_LAST)
     own = spelled_with_target(call, module).removesuffix(function)
+    own = own.replace(ast.unparse(last).lower(), "") if last is not None else own  # `mode != "test"`: it is for any
     return not _NOT_TRAINING.search(own if "train" in function else own + function)
 
 

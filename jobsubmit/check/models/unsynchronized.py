@@ -53,9 +53,12 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
 
 def _may_share(code: Code) -> bool:
     """Return whether the program may average gradients or parameters, or share the model in another way."""
-    return any(map(_SHARES.search, code.names)) or any(
-        _is_of_model(code, call, name, module) for module, call, name in code.reached.calls
-    )
+    return any(map(_SHARES.search, code.names)) or averages_itself(code)
+
+
+def averages_itself(code: Code) -> bool:
+    """Return whether the program averages gradients or parameters by collectives of its own."""
+    return any(_is_of_model(code, call, name, module) for module, call, name in code.reached.calls)
 
 
 def _averaging_that_is_not_called(code: Code) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.bypassing import called_by_name, inner_called
+from jobsubmit.check.models.left_unwrapped import left_unwrapped
 from jobsubmit.check.models.thawing import (
     thawed_by_argument,
     thawed_by_helper,
@@ -47,6 +48,7 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     yield from itertools.islice(itertools.chain(thawed, *others), 1)
     yield from itertools.islice(_made_on_cpu(code), 1)
     yield from itertools.islice(_nested(code), 1)
+    yield from left_unwrapped(code)
     yield from itertools.islice(
         itertools.chain(
             inner_called(code), never_called(code), kept_aside(code), held_before(code), called_by_name(code)

@@ -137,6 +137,8 @@ _NONE = Refusal("", "", None)
 class CommandLine:
     """What a program accepts. With `gaps` it may accept more; if it is not `is_strict`, it accepts any other option.
 
+    With `drops_rest`, no code reads such an option.
+
     `parsed_at` is where arguments are rejected. `namespaces` are the variables that hold the parsed arguments, and
     `supposed` those that do if nothing changes the arguments indirectly; `changed` are fields that are set indirectly.
     If it `may_fill_none`, the program gives fields that are None other values.
@@ -157,6 +159,7 @@ class CommandLine:
     may_have_more: bool = False
     commands: Mapping[str, CommandLine] = field(default_factory=dict)
     needs_command: bool = False
+    drops_rest: bool = False
 
     def command_at(self, words: Sequence[str]) -> int | None:
         """Return the position of the word that names a subcommand: the first besides options and values."""

@@ -250,6 +250,7 @@ IN_CONTEXT = """with model.no_sync() if {test} else open(os.devnull):
 if (i + 1) % 4 == 0 or (i + 1) == len(loader):
     optimizer.step()
     optimizer.zero_grad()"""
+LAST = "(i + 1) % 4 and (i + 1) != len(loader)"
 SWITCHED = """model.require_backward_grad_sync = i % 4 == {last}
 (loss / 4).backward()
 if (i + 1) % 4 == 0:
@@ -266,7 +267,13 @@ optimizer.step()"""
         (
             "never-synchronized",
             program(IN_CONTEXT.format(test="i % 4")),
-            program(IN_CONTEXT.format(test="(i + 1) % 4")),
+            program(IN_CONTEXT.format(test=LAST)),
+            GPUS,
+        ),
+        (
+            "never-synchronized",
+            program(IN_CONTEXT.format(test="(i + 1) % 4")),  # but for the last step, which may have fewer parts
+            program(IN_CONTEXT.replace(" or (i + 1) == len(loader)", "").format(test="(i + 1) % 4")),
             GPUS,
         ),
         ("never-synchronized", program(SWITCHED.format(last=0)), program(SWITCHED.format(last=3)), GPUS),

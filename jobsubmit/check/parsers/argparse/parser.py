@@ -17,6 +17,7 @@ from jobsubmit.check.program.calls import default_of, given_for, hides_arguments
 from jobsubmit.check.program.module import Function, Module
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.values import Values
 from jobsubmit.check.program.variables import parameters
 
@@ -40,6 +41,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     line = CommandLine(
         "argparse",
         is_strict=bool(sure),
+        drops_rest=all(how in LENIENT and _drops_rest(call, module) for module, call, how in search.parses),
         parsed_at=module.where(call),
         gaps=tuple(gaps(search)),
         settings=search.settings(),
@@ -53,6 +55,17 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     defaults = search.defaults
     own = (replace(one, default=defaults.get(one.field, one.default)) for one in options(search))
     return replace(line, options=tuple(own))
+
+
+def _drops_rest(call: ast.Call, module: Module) -> bool:
+    """Return whether nothing uses the words that a parser does not know: `args, _ = parser.parse_known_args()`."""
+    match module.parents.get(call):
+        case ast.Subscript(slice=ast.Constant(value=0)):
+            return True
+        case ast.Assign(targets=[ast.Tuple(elts=[_, ast.Name(id=rest)])]):
+            used = (node for node in walk(module.scope_of(call)) if isinstance(node, ast.Name) and node.id == rest)
+            return not any(isinstance(node.ctx, ast.Load) for node in used)
+    return False
 
 
 def _with_commands(line: CommandLine, search: Search) -> CommandLine:

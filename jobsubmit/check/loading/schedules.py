@@ -1,0 +1,78 @@
+"""Schedules of the learning rate that are made for the steps of one process with all data."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.check.code import LOADERS, Code
+from jobsubmit.check.origins import origins, words_of
+from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.tree import walk
+from jobsubmit.common.finding import Finding
+
+_MAKES_SCHEDULE = re.compile(r"sched|warmup|onecycle|cosine|anneal|\blr_|poly", re.IGNORECASE)
+_OF_WORLD = re.compile(
+    r"world|replica|n_?gpus?\b|gpus|num_gpu|n_?procs?\b|nproc|num_proc|device_count|rank", re.IGNORECASE
+)
+_SAMPLER = 3  # the position of the argument of DataLoader
+
+
+def check_schedules(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a schedule whose steps are all batches of the data, though each process takes a part."""
+    if code.world_size == 1 or code.has_framework or not code.is_parallel:
+        return
+    sizes = dict(_sizes_of_parts(code))
+    for module, call, name in code.reached.calls if sizes else ():
+        if not _MAKES_SCHEDULE.search(name.rpartition(".")[2] or spelled(call.func)):
+            continue
+        for given in (*call.args, *(keyword.value for keyword in call.keywords)):
+            counted = next((one for one in _divisions(code, given, module) if _is_of_all(code, *one, sizes)), None)
+            if counted is not None:
+                text = ast.unparse(counted[1])
+                yield Finding(
+                    "warning",
+                    "schedule-length",
+                    counted[0].where(counted[1]),
+                    f"{text} counts the batches of all processes, and each takes only its part of them: the schedule "
+                    f"({module.where(call)}) is {_times(code)} too long",
+                    "use len() of the loader, or divide by the number of processes",
+                )
+                return
+
+
+def _times(code: Code) -> str:
+    return f"{code.world_size} times" if code.world_size else "as many times as there are processes"
+
+
+def _sizes_of_parts(code: Code) -> Iterator[tuple[str, str]]:
+    """Yield data sets of which each process gets its part, with the size of its batches, as they are spelled."""
+    for module, call, name in code.reached.calls:
+        sampler = argument(call, "sampler", _SAMPLER) if name in LOADERS else None
+        data, size = argument(call, "dataset", 0), argument(call, "batch_size", 1)
+        if sampler is None or data is None or size is None:
+            continue
+        if "DistributedSampler(" in words_of(code, sampler, module):
+            yield spelled(data), ast.unparse(size)
+
+
+def _divisions(code: Code, node: ast.expr, module: Module) -> Iterator[tuple[Module, ast.BinOp]]:
+    """Yield the divisions that a number comes from."""
+    for home, part in origins(code, node, module):
+        for inner in walk(part):
+            if isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Div, ast.FloorDiv)):
+                yield home, inner
+
+
+def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str, str]) -> bool:
+    """Return whether a division counts the batches of all data, with the size of the batches of one process."""
+    counted = division.left
+    if not isinstance(counted, ast.Call) or spelled(counted.func) != "len" or not counted.args:
+        return False
+    size = sizes.get(spelled(counted.args[0]))
+    if size is None or ast.unparse(division.right) != size:
+        return False
+    whole = next((above for above in module.above(division) if isinstance(above, ast.stmt)), division)
+    return not _OF_WORLD.search(f"{ast.unparse(whole)}\n{words_of(code, division.right, module)}")
