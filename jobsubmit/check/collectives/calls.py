@@ -29,10 +29,11 @@ _OBJECTS_OF_LIGHTNING = (
         ("fit", "validate", "test", "predict", "save_checkpoint", "train", "evaluate"),
     ),
 )
+_ACCELERATOR = re.compile(r"(^|\.)_?accelerator$")
 _METHODS: Mapping[str, tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]] = {
     "accelerate": (
         (
-            re.compile(r"(^|\.)_?accelerator$"),
+            _ACCELERATOR,
             ("wait_for_everyone", "gather", "gather_for_metrics", "reduce", "pad_across_processes"),
         ),
     ),
@@ -220,7 +221,8 @@ class CollectiveFinder:
     def _inside_all(self, target: ast.Attribute, module: Module, depth: int) -> Collective | None:
         """Return a collective if every other method of that name comes to one, whatever class the object is of."""
         is_of_model = target.attr in _OF_MODELS and not _TRAINS.search(ast.unparse(target.value))
-        if is_of_model or self.code.program.is_of_library(target.value, module):
+        is_accelerator = _ACCELERATOR.search(ast.unparse(target.value)) and self.code.program.imports("accelerate")
+        if is_of_model or is_accelerator or self.code.program.is_of_library(target.value, module):
             return None
         own = module.function_of(target)
         methods = [one for one in self.code.program.methods.get(target.attr, ()) if one[2] is not own]

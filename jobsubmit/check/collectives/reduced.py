@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
@@ -16,13 +17,42 @@ from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _REDUCE = "torch.distributed.reduce"
+_STOPS = re.compile(
+    r"(?:^|[._])early_?stop\w*(?:\.(?:step|update|check|__call__))?$|\bstopper\w*(?:\.\w+)?$", re.IGNORECASE
+)
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "scatter"])
 
 
 def check_reduced(code: Code) -> Iterator[Finding]:
-    """Yield a warning for a learning rate that each rank lowers by a figure which only one of them has."""
-    if not code.is_parallel or "ReduceLROnPlateau" not in code.names or _HANDED_ON & code.names:
+    """Yield a warning where each rank goes by a figure which only one has: for its learning rate, or for its end."""
+    if not code.is_parallel or _HANDED_ON & code.names:
         return
+    if "ReduceLROnPlateau" in code.names:
+        yield from _learning_rates(code)
+    yield from _stopped(code)
+
+
+def _stopped(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a figure that only one rank has, and by which each decides when the training ends."""
+    calls = code.reached.calls if any(True for _ in code.calls(_REDUCE)) else ()
+    for module, call, _ in calls:
+        if not _STOPS.search(spelled(call.func)) or not call.args or is_guarded_by_rank(code, call, module):
+            continue
+        for home, reduce in _reduces(code, call.args[0], module):
+            yield Finding(
+                "warning",
+                "reduced-to-one",
+                home.where(reduce),
+                f"reduce() gives the result to one rank only, and each rank passes its own to "
+                f"{ast.unparse(call.func)}() ({module.where(call)}): some would stop while others go on, and the job "
+                "would hang",
+                "use all_reduce()",
+            )
+            return
+
+
+def _learning_rates(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a learning rate that each rank lowers by a figure which only one of them has."""
     finder = finder_of(code)
     for module, call, _ in code.reached.calls:
         is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step" and call.args
@@ -95,7 +125,7 @@ def _of_variable(code: Code, name: ast.Name, module: Module) -> Iterator[tuple[M
 
 def _in_function(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call]]:
     """Yield the calls of reduce() in a function or a method that returns what it reduces."""
-    found = code.program.called(call, module)
+    found = code.program.called(call, module) or code.program.own_method_called(call, module)
     if found is not None and isinstance(found[1], FUNCTIONS):
         inside = set(walk(found[1]))
         yield from ((home, one) for home, one in code.calls(_REDUCE) if one in inside)

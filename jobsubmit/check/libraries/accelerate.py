@@ -10,6 +10,7 @@ from typing import Any
 
 from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, is_count, trains
 from jobsubmit.check.libraries.accelerate_on_cpus import check_accelerate_on_cpus, is_on, is_prepare
+from jobsubmit.check.models.bypassing import without_gradients
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.thawing import thawed_by_argument
 from jobsubmit.check.origins import keywords_of, last_value, origins, words_of
@@ -387,7 +388,7 @@ def _is_of_own_model(code: Code, name: ast.Name, module: Module) -> bool:
 def _trains_unwrapped(code: Code) -> Iterator[Finding]:
     """Yield a warning for a step that calls what `unwrap_model` returned: nothing averages its gradients."""
     for module, call, _ in code.reached.calls if "unwrap_model" in code.names else ():
-        name = call.func if isinstance(call.func, ast.Name) and call.args else None
+        name = call.func if isinstance(call.func, ast.Name) and (call.args or call.keywords) else None
         if name is None or not any(map(_unwraps, module.assigned_calls.get(name.id, ()))):
             continue
         made = last_value(name, module)
@@ -400,7 +401,7 @@ def _trains_unwrapped(code: Code) -> Iterator[Finding]:
             for statement in (block.body if isinstance(block, ast.If) else [block])
             for one in walk(statement)
         )
-        if trains(module.scope_of(call)) and not uses_wrapper and not _WITHOUT_GRADIENTS.search(around):
+        if _is_of_training(code, call, module) and not uses_wrapper and not _WITHOUT_GRADIENTS.search(around):
             yield Finding(
                 "warning",
                 "bypassed",
@@ -410,6 +411,24 @@ def _trains_unwrapped(code: Code) -> Iterator[Finding]:
                 f"call {ast.unparse(made.args[0])}",
             )
             return
+
+
+def _is_of_training(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether the function around a node computes gradients, or one that calls it with gradients does."""
+    function = module.function_of(node)
+    if trains(module.scope_of(node)) or function is None or depth > _DEEPEST:
+        return trains(module.scope_of(node))
+    calls = ((home, one) for home, one, _ in code.reached.calls if _calls_by_name(one, function.name))
+    return any(
+        not without_gradients(one, home) and _is_of_training(code, one, home, depth + 1)
+        for home, one in calls
+        if home.function_of(one) is not function
+    )
+
+
+def _calls_by_name(call: ast.Call, name: str) -> bool:
+    """Return whether a call is one of a function or of a method with a name."""
+    return (call.func.attr if isinstance(call.func, ast.Attribute) else spelled(call.func)) == name
 
 
 def _unwraps(call: ast.Call) -> bool:

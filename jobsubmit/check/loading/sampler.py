@@ -30,6 +30,7 @@ _PARTS = frozenset(
 _OF_ALL = {"torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler"}
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _SHUFFLES = re.compile(r"permutation|shuffle|randperm|\.sample$")
+_SPLITTERS = ("split_dataset_by_node", "shard")
 _SEEDERS = ("manual_seed", "seed", "seed_everything", "set_seed")
 _SEEDS = ("manual_seed", "RandomState", "default_rng", "Random")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
@@ -145,6 +146,9 @@ def _seeded_by_rank(code: Code) -> Iterator[Finding]:
         if seed is not None and is_seed_of_rank(code, seed, module) and not _is_same_for_all(code, call):
             yield _with_other_seeds(seed, module)
             return
+        if (seed := _seed_before_split(call, module)) is not None and is_seed_of_rank(code, seed, module):
+            yield _with_other_seeds(seed, module)
+            return
         home, own = _seed_of_own_sampler(code, call, module)
         if own is not None:
             yield _with_other_seeds(own, home)
@@ -160,6 +164,16 @@ def _with_other_seeds(seed: ast.expr, module: Module) -> Finding:
         "are left out",
         "pass the same seed on every rank: what divides by rank must have the same order on all",
     )
+
+
+def _seed_before_split(call: ast.Call, module: Module) -> ast.expr | None:
+    """Return the seed of a shuffle if the same function divides the data after it: `split_dataset_by_node(data, …)`."""
+    seed = argument(call, "seed", 0) if getattr(call.func, "attr", "") == "shuffle" else None
+    if seed is None:
+        return None
+    later = (one for one in walk(module.scope_of(call)) if isinstance(one, ast.Call) and position(one) > position(call))
+    splits = any(spelled(one.func).rpartition(".")[2] in _SPLITTERS for one in later)
+    return seed if splits else None
 
 
 def _seed_of_own_sampler(code: Code, call: ast.Call, module: Module) -> tuple[Module, ast.expr | None]:

@@ -31,6 +31,7 @@ def check_world(code: Code) -> Iterator[Finding]:
         return
     if code.facts.has_launcher:
         yield from _size_of_a_node(code)
+        yield from _size_in_settings(code)
         yield from _rank_of_a_node(code)
         yield from _unpassed_rank(code)
     else:
@@ -85,6 +86,33 @@ def _is_only_asked(target: ast.expr, module: Module) -> bool:
         return False
     uses = [node for node in walk(module.scope_of(target)) if is_load(node, target.id)]
     return bool(uses) and all(isinstance(module.parents.get(one), (ast.Compare, ast.FormattedValue)) for one in uses)
+
+
+def _size_in_settings(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `params["world_size"] = 16` in a job with another number of processes."""
+    reached = [(module, node) for module, node in code.program.of(ast.Subscript) if code.reached.of(node, module)]
+    sizes = [(key, module, node) for module, node in reached if _SIZE_NAME.fullmatch(key := _key_of(node))]
+    read = {key for key, _, node in sizes if isinstance(node.ctx, ast.Load)}
+    stores = [(key, module, node) for key, module, node in sizes if isinstance(node.ctx, ast.Store)]
+    for key, module, node in stores if len(stores) == 1 else ():
+        value = assigned_to(node, module)
+        size = value.value if isinstance(value, ast.Constant) else None
+        if is_count(size) and code.world_size not in (None, size) and key in read:
+            yield Finding(
+                "warning",
+                "fixed-world-size",
+                module.where(node),
+                f"{ast.unparse(node)} is {size!r}, but the job has {code.world_size} processes",
+                "use dist.get_world_size(), or read WORLD_SIZE from the environment",
+            )
+
+
+def _key_of(node: ast.Subscript) -> str:
+    """Return the key of an entry, if it is a text that is written down."""
+    match node.slice:
+        case ast.Constant(value=str(key)):
+            return key
+    return ""
 
 
 def _rank_of_a_node(code: Code) -> Iterator[Finding]:
