@@ -9,6 +9,7 @@ from typing import Any
 
 from jobsubmit.check.interpreter.memory import (
     MOMENT,
+    ClassValue,
     Container,
     FunctionValue,
     Memory,
@@ -73,6 +74,9 @@ class Expressions(Variables):
         self.joined_as: Any = None  # the rank that the process group was given
         self.costs: dict[ast.AST, tuple[int, int]] = {}  # calls of each function, and steps in them
         self.beyond: dict[ast.Subscript, Place] = {}  # places that lists do not have
+        self.unset: dict[
+            ast.Name | ast.Attribute, Module
+        ] = {}  # variables and fields that are not set where they are read
         self.by_zero: dict[ast.BinOp | ast.AugAssign, Module] = {}  # divisions by zero
         self.stored: dict[ast.AST, frozenset[str] | None] = {}  # attributes that functions may set
         self.happened = 0  # events until now
@@ -136,11 +140,17 @@ class Expressions(Variables):
         return UNKNOWN if isinstance(value, (*OBJECTS, slice, range)) or not _is_plain(value) else value
 
     def _name(self, node: ast.Name, scope: Scope) -> Any:
-        return self.name(node.id, scope)
+        value = self.name(node.id, scope)
+        if value is UNKNOWN and self._is_surely_here() and _is_unset(node.id, scope):
+            self.unset[node] = scope.module
+        return value
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Any:
         owner = self.value(node.value, scope)
-        return derived_attribute(self.attribute(owner, node.attr), owner, node.attr)
+        value = self.attribute(owner, node.attr)
+        if value is UNKNOWN and self._is_surely_here() and _has_no(owner, node.attr):
+            self.unset[node] = scope.module
+        return derived_attribute(value, owner, node.attr)
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Any:
         owner = self.value(node.value, scope)
@@ -405,3 +415,22 @@ class Expressions(Variables):
 
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str, Several, PurePosixPath, tuple))
+
+
+def _is_unset(name: str, scope: Scope) -> bool:
+    """Return whether a variable is not set, though the function around, or its module at the top, sets it somewhere."""
+    if any(name in one.names for one in scope.chain()) or scope.module.stars:
+        return False
+    home = scope.module.tree if scope.function is None else scope.function.node
+    stores = scope.module.own_stores.get((home, name), ())
+    return scope.owner is None and any(
+        scope.module.function_of(one) is scope.module.function_of(home) for one in stores
+    )
+
+
+def _has_no(owner: Any, name: str) -> bool:
+    """Return whether an object of a class of the program has no field of a name, and its class nothing."""
+    if not isinstance(owner, Record) or not isinstance(owner.kind, ClassValue) or owner.is_open:
+        return False
+    is_plain = owner.entries is None and name not in owner.content and not name.startswith("__")
+    return is_plain and owner.kind.find(name) is None and owner.kind.find("__getattr__") is None

@@ -41,7 +41,8 @@ class Followed:
     `decisions` are what it decides by its own data, `unaveraged` are gradients that it keeps for itself, and `scales`
     say by which numbers losses and gradients are multiplied. Of `skipped` functions, some calls were not followed.
     `beyond` are places that it surely asks for, and that lists do not have, `on_cpu` wrappers for GPUs of models
-    that are on the CPU, and `by_zero` divisions by zero to which it surely comes.
+    that are on the CPU, and `by_zero` divisions by zero to which it surely comes. `unset` are variables and fields that
+    it surely reads before it has set them.
     """
 
     process: Process
@@ -58,6 +59,7 @@ class Followed:
     beyond: Mapping[ast.Subscript, Place] = field(default_factory=dict)
     on_cpu: Sequence[OnCpu] = ()
     by_zero: Mapping[ast.BinOp | ast.AugAssign, Module] = field(default_factory=dict)
+    unset: Mapping[ast.Name | ast.Attribute, Module] = field(default_factory=dict)
 
 
 def follow_processes(
@@ -86,6 +88,7 @@ def follow_processes(
             machine.beyond,
             machine.places.on_cpu,
             machine.by_zero,
+            machine.unset,
         )
         found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, *known))
     return found
