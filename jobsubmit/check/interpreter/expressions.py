@@ -421,11 +421,9 @@ def _is_unset(name: str, scope: Scope) -> bool:
     """Return whether a variable is not set, though the function around, or its module at the top, sets it somewhere."""
     if any(name in one.names for one in scope.chain()) or scope.module.stars:
         return False
-    home = scope.module.tree if scope.function is None else scope.function.node
-    stores = scope.module.own_stores.get((home, name), ())
-    return scope.owner is None and any(
-        scope.module.function_of(one) is scope.module.function_of(home) for one in stores
-    )
+    function = scope.function.node if scope.function is not None else None
+    stores = scope.module.own_stores.get((function or scope.module.tree, name), ())
+    return scope.owner is None and any(scope.module.function_of(one) is function for one in stores)
 
 
 def _has_no(owner: Any, name: str) -> bool:

@@ -107,4 +107,5 @@ def _may_hold(code: Code, call: ast.Call, name: str) -> bool:
     """Return whether a call makes an object that may have a model as its part, or may wrap it."""
     found = code.program.definition(name)
     is_unknown = found is None and not name.startswith("torch.") and not isinstance(call.func, ast.Attribute)
-    return is_ddp(name) or is_unknown or (found is not None and isinstance(found[1], ast.ClassDef))
+    is_layer = name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper()
+    return is_ddp(name) or is_layer or is_unknown or (found is not None and isinstance(found[1], ast.ClassDef))

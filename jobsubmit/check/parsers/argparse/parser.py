@@ -41,7 +41,8 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     line = CommandLine(
         "argparse",
         is_strict=bool(sure),
-        drops_rest=all(how in LENIENT and _drops_rest(call, module) for module, call, how in search.parses),
+        drops_rest=not any(node.attr == "argv" for _, node in program.of(ast.Attribute))
+        and all(how in LENIENT and _drops_rest(call, module) for module, call, how in search.parses),
         parsed_at=module.where(call),
         gaps=tuple(gaps(search)),
         settings=search.settings(),

@@ -1,0 +1,298 @@
+"""Mistakes in trainers, loaders and schedules of public projects, and what only looks like one there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import GPUS, IMPORTED, STARTED, each_mistake, findings, found, with_files
+
+TWO_MODELS = f"""{STARTED}
+net = nn.Linear(4, 4).cuda()
+head = nn.Linear(4, 1).cuda()
+net = DDP(net)
+WRAP
+values = list(net.parameters()) + list(head.parameters())
+optimizer = torch.optim.Adam(values, lr=0.1)
+for x in DataLoader(TensorDataset(torch.ones(8, 4)), sampler=DistributedSampler(range(8))):
+    head(net(x[0].cuda())).sum().backward()
+    AVERAGE
+    optimizer.step()
+"""
+SCHEDULED = f"""{STARTED}
+data = TensorDataset(torch.ones(800, 4))
+loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+model = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+steps = LENGTH
+scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=steps)
+for epoch in range(3):
+    loader.sampler.set_epoch(epoch)
+    for (x,) in loader:
+        model(x.cuda()).sum().backward()
+        optimizer.step()
+        scheduler.step()
+"""
+SAMPLED = f"""{STARTED}
+torch.manual_seed(SEED)
+def get_loader(mode):
+    data = TensorDataset(torch.ones(800, 4))
+    sampler = MAKE
+    return DataLoader(data, batch_size=4, sampler=sampler, drop_last=mode != "test")
+model = DDP(nn.Linear(4, 1).cuda())
+for (x,) in get_loader("train"):
+    model(x.cuda()).sum().backward()
+"""
+RANDOM = 'torch.utils.data.RandomSampler(data) if mode == "train" else torch.utils.data.SequentialSampler(data)'
+SPLIT = f"""{STARTED}
+from datasets import load_dataset
+from datasets.distributed import split_dataset_by_node
+def read(seed=42):
+    data = load_dataset("parquet", data_files="/shared/a.parquet", streaming=True)["train"]
+    data = data.shuffle(seed=SEED, buffer_size=1000)
+    return split_dataset_by_node(data, rank=rank, world_size=dist.get_world_size())
+model = DDP(nn.Linear(4, 1).cuda())
+for x in DataLoader(read(), batch_size=4):
+    model(x.cuda()).sum().backward()
+"""
+STOPPED = f"""{STARTED}
+class EarlyStopping:
+    def __init__(self):
+        self.best, self.count, self.early_stop = None, 0, False
+    def __call__(self, loss):
+        if self.best is None or loss < self.best:
+            self.best, self.count = loss, 0
+        else:
+            self.count += 1
+            self.early_stop = self.count >= 3
+class Base:
+    def validate(self, loader):
+        pass
+class Experiment(Base):
+    def validate(self, loader):
+        total = torch.tensor(sum(model(x[0].cuda()).item() for x in loader)).cuda()
+        COMBINE
+        return total.item() / dist.get_world_size()
+    def train(self, loader):
+        early_stopping = EarlyStopping()
+        for epoch in range(9):
+            loader.sampler.set_epoch(epoch)
+            for (x,) in loader:
+                model(x.cuda()).sum().backward()
+            loss = self.validate(loader)
+            early_stopping(loss)
+            if early_stopping.early_stop:
+                break
+data = TensorDataset(torch.ones(8, 4))
+model = DDP(nn.Linear(4, 1).cuda())
+Experiment().train(DataLoader(data, sampler=DistributedSampler(data)))
+"""
+IN_SETTINGS = f"""{IMPORTED}
+params = dict()
+params["world_size"] = SIZE
+def train(params):
+    dist.init_process_group("gloo")
+    data = list(range(800))[dist.get_rank() :: params["world_size"]]
+train(params)
+"""
+UNWRAPPED = f"""{IMPORTED}
+from accelerate import Accelerator
+class Policy:
+    def __init__(self, model, accelerator):
+        self.model, self.accelerator = model, accelerator
+    def forward_pass(self, x):
+        net = CHOSEN
+        return net(input=x)
+class Trainer:
+    def __init__(self, policy, accelerator, optimizer):
+        self.policy, self.accelerator, self.optimizer = policy, accelerator, optimizer
+    def loss(self, x):
+        return self.policy.forward_pass(x).mean()
+    def train(self, x):
+        loss = self.loss(x)
+        self.accelerator.backward(loss)
+        self.optimizer.step()
+accelerator = Accelerator()
+policy = Policy(nn.Linear(4, 1), accelerator)
+policy.model = accelerator.prepare(policy.model)
+optimizer = accelerator.prepare(torch.optim.SGD(policy.model.parameters(), lr=0.1))
+Trainer(policy, accelerator, optimizer).train(torch.ones(1, 4))
+"""
+KEPT = f"""{STARTED}
+local_rank = int(os.environ["LOCAL_RANK"])
+class Trainer:
+    def __init__(self, folder):
+        if rank == 0:
+            self.folder = folder
+            os.makedirs(self.folder, exist_ok=True)
+    def save(self):
+        if GUARD:
+            return
+        torch.save({{}}, os.path.join(self.folder, "last.pt"))
+Trainer("/shared/run").save()
+"""
+NAMED = f"""{STARTED}
+def main():
+    if rank == 0:
+        folder = "/shared/run"
+        os.makedirs(folder, exist_ok=True)
+    dist.barrier()
+    torch.save({{}}, os.path.join(folder, f"{{rank}}.pt"))
+main()
+"""
+
+
+@each_mistake(
+    [
+        (
+            "never-synchronized",
+            TWO_MODELS.replace("WRAP", "").replace("AVERAGE", ""),
+            TWO_MODELS.replace("WRAP", "head = DDP(head)").replace("AVERAGE", ""),
+            GPUS,
+        ),
+        (
+            "never-synchronized",
+            TWO_MODELS.replace("WRAP", "").replace("AVERAGE", ""),
+            TWO_MODELS.replace("WRAP", "").replace("AVERAGE", "for p in values: dist.all_reduce(p.grad)"),
+            GPUS,
+        ),
+        (
+            "never-synchronized",
+            TWO_MODELS.replace("WRAP", "").replace("AVERAGE", ""),
+            TWO_MODELS.replace("net = DDP(net)", "net = DDP(nn.Sequential(net, head))")
+            .replace("WRAP", "")
+            .replace("AVERAGE", ""),
+            GPUS,
+        ),
+        (
+            "schedule-length",
+            SCHEDULED.replace("LENGTH", "len(data) // 4"),
+            SCHEDULED.replace("LENGTH", "len(loader)"),
+            GPUS,
+        ),
+        (
+            "schedule-length",
+            SCHEDULED.replace("LENGTH", "len(data) // 4"),
+            SCHEDULED.replace("LENGTH", "len(data) // 4 // dist.get_world_size()"),
+            GPUS,
+        ),
+        (
+            "no-sampler",
+            SAMPLED.replace("MAKE", RANDOM).replace("SEED", "3"),
+            SAMPLED.replace("MAKE", "DistributedSampler(data)").replace("SEED", "3"),
+            GPUS,
+        ),
+        (
+            "no-sampler",
+            SAMPLED.replace("MAKE", RANDOM).replace("SEED", "3"),
+            SAMPLED.replace("MAKE", RANDOM).replace(
+                "torch.manual_seed(SEED)", "seed = 3 * 4 + rank\ntorch.manual_seed(seed)"
+            ),
+            GPUS,
+        ),
+        ("sampler-seed", SPLIT.replace("SEED", "seed + rank"), SPLIT.replace("SEED", "seed"), GPUS),
+        (
+            "reduced-to-one",
+            STOPPED.replace("COMBINE", "dist.reduce(total, dst=0)"),
+            STOPPED.replace("COMBINE", "dist.all_reduce(total)"),
+            GPUS,
+        ),
+        ("fixed-world-size", IN_SETTINGS.replace("SIZE", "16"), IN_SETTINGS.replace("SIZE", "4"), GPUS),
+        (
+            "fixed-world-size",
+            IN_SETTINGS.replace("SIZE", "16"),
+            IN_SETTINGS.replace("SIZE", 'int(os.environ["WORLD_SIZE"])'),
+            GPUS,
+        ),
+        (
+            "bypassed",
+            UNWRAPPED.replace("CHOSEN", "self.accelerator.unwrap_model(self.model)"),
+            UNWRAPPED.replace("CHOSEN", "self.model"),
+            GPUS,
+        ),
+        ("unset", KEPT.replace("GUARD", "local_rank != 0"), KEPT.replace("GUARD", "rank != 0"), GPUS),
+        ("unset", NAMED, NAMED.replace("    if rank == 0:\n", "    if True:\n"), GPUS),
+        ("unset", NAMED, NAMED.replace("    torch.save", "    if rank == 0: torch.save"), GPUS),
+    ]
+)
+def test_a_mistake_is_found_and_what_is_right_is_not(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+REGISTERED = """
+import argparse, importlib
+from registry import NETS
+def find(name):
+    for one in ("small", "large"):
+        importlib.import_module(".".join(["nets", one]))
+    if name in NETS:
+        return NETS[name]
+    elif ":" in name:
+        return None
+    else:
+        raise RuntimeError(f"there is no {name}")
+parser = argparse.ArgumentParser()
+parser.add_argument("--net")
+find(parser.parse_args().net)
+"""
+REGISTRY = """
+class Register(dict):
+    def __init__(self, name):
+        super(Register, self).__init__()
+        self.name = name
+    def register(self, alias):
+        def add(made):
+            self[alias] = made
+            return made
+        return add
+NETS = Register("nets")
+"""
+
+
+def test_modules_that_are_imported_by_a_computed_name_may_register_anything(tmp_path: Path) -> None:
+    registers = 'from registry import NETS\n@NETS.register("a@b")\nclass Net: pass\n'
+    with_files(tmp_path, {"registry.py": REGISTRY, "nets/small.py": registers, "nets/large.py": ""})
+    assert "unfulfilled" not in found(tmp_path, REGISTERED, hyperparameters={"net": "a@b"})
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_found"),
+    [
+        ("args, _ = parser.parse_known_args()", True),
+        ("args = parser.parse_known_args()[0]", True),
+        ("args, rest = parser.parse_known_args()\nprint(rest)", False),
+        ("args, _ = parser.parse_known_args()\nprint(sys.argv)", False),
+    ],
+)
+def test_an_argument_that_no_code_reads(rest: str, is_found: bool, tmp_path: Path) -> None:
+    text = f'import argparse, sys\nparser = argparse.ArgumentParser()\nparser.add_argument("--model-dir")\n{rest}\n'
+    assert ("argument-ignored" in found(tmp_path, text, hyperparameters={"epochs": "3"})) is is_found
+
+
+def test_what_accelerate_saves_is_not_what_a_method_of_the_program_saves(tmp_path: Path) -> None:
+    text = """
+from accelerate import Accelerator
+class Trainer:
+    def __init__(self, accelerator):
+        self.accelerator = accelerator
+    def save(self):
+        self.accelerator.wait_for_everyone()
+    def valid(self):
+        if self.accelerator.is_main_process:
+            self.accelerator.save({}, "/shared/best.pth")
+trainer = Trainer(Accelerator())
+trainer.save()
+trainer.valid()
+"""
+    assert "rank-0-collective" not in found(tmp_path, text, **GPUS)
+
+
+def test_a_missing_package_does_not_hide_what_the_processes_do(tmp_path: Path) -> None:
+    on_cpus = NAMED.replace('"nccl"', '"gloo"').replace("torch.cuda.set_device", "print")
+    (tmp_path / "train.py").write_text(f"import wandb\n{on_cpus}")
+    checks = {finding.check for finding in findings(tmp_path, missing=["wandb"])}
+    assert checks >= {"packages", "unset"}
