@@ -22,7 +22,7 @@ _SAMPLER = 3  # the position of the argument of DataLoader
 
 def check_schedules(code: Code) -> Iterator[Finding]:
     """Yield a warning for a schedule whose steps are all batches of the data, though each process takes a part."""
-    if code.world_size == 1 or code.has_framework or not code.is_parallel:
+    if code.world_size in (None, 1) or code.has_framework or not code.is_parallel:
         return
     sizes = dict(_sizes_of_parts(code))
     for module, call, name in code.reached.calls if sizes else ():
@@ -37,14 +37,10 @@ def check_schedules(code: Code) -> Iterator[Finding]:
                     "schedule-length",
                     counted[0].where(counted[1]),
                     f"{text} counts the batches of all processes, and each takes only its part of them: the schedule "
-                    f"({module.where(call)}) is {_times(code)} too long",
+                    f"({module.where(call)}) is {code.world_size} times too long",
                     "use len() of the loader, or divide by the number of processes",
                 )
                 return
-
-
-def _times(code: Code) -> str:
-    return f"{code.world_size} times" if code.world_size else "as many times as there are processes"
 
 
 def _sizes_of_parts(code: Code) -> Iterator[tuple[str, str]]:
