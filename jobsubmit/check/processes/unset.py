@@ -19,12 +19,13 @@ def check_unset(code: Code) -> Iterator[Finding]:
             store = _store_of(code, node, module)
             if other is None or store is None or _may_be_set(one, store):
                 continue
+            where = store[0].where(store[1])
             name, error = ast.unparse(node), "AttributeError" if isinstance(node, ast.Attribute) else "NameError"
             yield Finding(
                 "error",
                 "unset",
                 module.where(node),
-                f"rank {one.process.rank} reads {name}, which only some ranks set ({store[0].where(store[1])}): {error}",
+                f"rank {one.process.rank} reads {name}, which only some ranks set ({where}): {error}",
                 f"set {name} on every rank, or read it only where it is set",
             )
             return
