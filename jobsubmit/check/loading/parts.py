@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, INIT_RPC, SPAWN, Code, is_count, is_ddp, is_sharding
+from jobsubmit.check.code import INIT, INIT_RPC, LOADERS, SPAWN, Code, is_count, is_ddp, is_sharding
 from jobsubmit.check.collectives.rank_conditions import is_in_branch_of_zero
 from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
 from jobsubmit.check.origins import keywords_of, words_of
@@ -49,6 +49,9 @@ _GROUPS = frozenset(
 _OF_DATA = re.compile(r"data|iter|load|shard|split|sample|example|file", re.IGNORECASE)
 _COUNTS_NODE = re.compile(r"gpus?(?:_per_node)?\b|_per_node\b|local_(?:world_)?size|nproc|device_count")
 _DIVIDES_SHARDS = re.compile(r"^(?:split_by_node|ResampledShards\w*|nodesplitter|SharedShardList)$")
+_WITHOUT_WORKERS = re.compile(r"^(?:\w*worker\w* is None|not \w*worker\w*)$")
+_WORKERS = re.compile(r"(?:^--|[.])(?:num_?workers|workers)=")
+_NUM_WORKERS = 5  # the position of the argument of DataLoader
 _PRINTS = re.compile(r"print$|\blog|\.(?:info|debug|warning)$")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index")
 
@@ -58,6 +61,7 @@ def check_parts(code: Code) -> Iterator[Finding]:
     if code.world_size != 1:
         yield from itertools.islice(itertools.chain(_undivided(code), _left_at_default(code)), 1)
         yield from itertools.islice(_same_shards(code), 1)
+        yield from itertools.islice(_divided_by_workers(code), 1)
         yield from _part_of_node(code)
         yield from _part_by_hash(code)
 
@@ -126,6 +130,33 @@ def _same_shards(code: Code) -> Iterator[Finding]:
         if is_for_training(call, module) and not _divides_shards(code):
             text = "each process reads all shards: split_by_worker divides them only among the workers of one process"
             yield Finding("warning", "no-sampler", module.where(call), text, "add wds.split_by_node to the pipeline")
+
+
+def _divided_by_workers(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a stream that only the workers of a loader divide by rank, in a job that has no workers."""
+    for module, owner in code.program.of(ast.ClassDef):
+        goes = own_method(owner, "__iter__")
+        for node in walk(goes) if goes is not None else ():
+            if isinstance(node, ast.If) and _WITHOUT_WORKERS.search(ast.unparse(node.test)) and node.orelse:
+                alone, in_worker = ("\n".join(map(ast.unparse, part)) for part in (node.body, node.orelse))
+                if _RANK.search(in_worker) and not _RANK.search(alone) and _has_no_workers(code):
+                    yield Finding(
+                        "warning",
+                        "no-sampler",
+                        module.where(node),
+                        "without worker processes (num_workers is 0 in this job), each rank reads all of this stream",
+                        "set num_workers to 1 or more, or divide by rank in this branch, too",
+                    )
+
+
+def _has_no_workers(code: Code) -> bool:
+    """Return whether an argument of the job, or each loader, asks for no worker processes."""
+    given = [word.rpartition("=") for word in code.facts.argv if _WORKERS.search(word)]
+    if given:
+        return all(value == "0" for _, _, value in given)
+    loaders = [(module, call) for module, call, name in code.reached.calls if name in LOADERS]
+    numbers = [code.values.of(argument(call, "num_workers", _NUM_WORKERS), module) for module, call in loaders]
+    return bool(numbers) and all(type(number) is int and number == 0 for number in numbers)
 
 
 def _divides_shards(code: Code) -> bool:

@@ -141,6 +141,27 @@ def main():
     torch.save({{}}, os.path.join(folder, f"{{rank}}.pt"))
 main()
 """
+STREAM = f"""{STARTED}
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--num_workers", type=int, default=WORKERS)
+args = parser.parse_args()
+class Files(torch.utils.data.IterableDataset):
+    def __init__(self, files):
+        self.files = files
+    def __iter__(self):
+        worker_info = torch.utils.data.get_worker_info()
+        if worker_info is None:
+            start, step = 0, 1
+        else:
+            start = dist.get_rank() * worker_info.num_workers + worker_info.id
+            step = dist.get_world_size() * worker_info.num_workers
+        for name in self.files[start::step]:
+            yield torch.from_numpy(np.load(name))
+model = DDP(nn.Linear(4, 1).cuda())
+for x in DataLoader(Files(["a.npy"] * 80), batch_size=4, num_workers=args.num_workers):
+    model(x.cuda()).sum().backward()
+"""
 
 
 @each_mistake(
@@ -211,6 +232,7 @@ main()
             UNWRAPPED.replace("CHOSEN", "self.model"),
             GPUS,
         ),
+        ("no-sampler", STREAM.replace("WORKERS", "0"), STREAM.replace("WORKERS", "2"), GPUS),
         ("unset", KEPT.replace("GUARD", "local_rank != 0"), KEPT.replace("GUARD", "rank != 0"), GPUS),
         ("unset", NAMED, NAMED.replace("    if rank == 0:\n", "    if True:\n"), GPUS),
         ("unset", NAMED, NAMED.replace("    torch.save", "    if rank == 0: torch.save"), GPUS),
@@ -271,6 +293,12 @@ def test_modules_that_are_imported_by_a_computed_name_may_register_anything(tmp_
 def test_an_argument_that_no_code_reads(rest: str, is_found: bool, tmp_path: Path) -> None:
     text = f'import argparse, sys\nparser = argparse.ArgumentParser()\nparser.add_argument("--model-dir")\n{rest}\n'
     assert ("argument-ignored" in found(tmp_path, text, hyperparameters={"epochs": "3"})) is is_found
+
+
+@pytest.mark.parametrize(("workers", "is_found"), [(0, True), (2, False)])
+def test_the_job_gives_the_number_of_workers(workers: int, is_found: bool, tmp_path: Path) -> None:
+    text = STREAM.replace("WORKERS", "1")
+    assert ("no-sampler" in found(tmp_path, text, hyperparameters={"num_workers": workers}, **GPUS)) is is_found
 
 
 def test_what_accelerate_saves_is_not_what_a_method_of_the_program_saves(tmp_path: Path) -> None:
