@@ -151,9 +151,9 @@ def _divided_by_workers(code: Code) -> Iterator[Finding]:
 
 def _has_no_workers(code: Code) -> bool:
     """Return whether an argument of the job, or each loader, asks for no worker processes."""
-    given = [word.rpartition("=") for word in code.facts.argv if _WORKERS.search(word)]
+    given = dict(word.split("=", 1) for word in code.facts.argv if _WORKERS.search(word))  # the last value counts
     if given:
-        return all(value == "0" for _, _, value in given)
+        return set(given.values()) == {"0"}
     loaders = [(module, call) for module, call, name in code.reached.calls if name in LOADERS]
     numbers = [code.values.of(argument(call, "num_workers", _NUM_WORKERS), module) for module, call in loaders]
     return bool(numbers) and all(type(number) is int and number == 0 for number in numbers)
