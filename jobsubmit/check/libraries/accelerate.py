@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -14,7 +15,7 @@ from jobsubmit.check.models.bypassing import without_gradients
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.thawing import thawed_by_argument
 from jobsubmit.check.origins import keywords_of, last_value, origins, words_of
-from jobsubmit.check.program.calls import given_for, hides_arguments
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import is_torch_module, made
 from jobsubmit.check.program.tree import walk
@@ -56,6 +57,7 @@ def check_accelerate(code: Code, launched_with: Mapping[str, Any]) -> Iterator[F
         if not _wraps_otherwise(launched_with):
             yield from _asked_of_wrapper(code)
         yield from _trains_unwrapped(code)
+        yield from itertools.islice(_scheduled_twice(code), 1)
         if any(is_prepare(call) for _, call, _ in code.reached.calls):
             yield from thawed_by_argument(code)
 
@@ -411,6 +413,37 @@ def _trains_unwrapped(code: Code) -> Iterator[Finding]:
                 f"call {ast.unparse(made.args[0])}",
             )
             return
+
+
+def _scheduled_twice(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a schedule over the steps of one process that Accelerate advances by those of all.
+
+    Source: `AcceleratedScheduler.step` of accelerate 0.20 and 1.x makes `num_processes` steps unless `split_batches`.
+    """
+    if {"split_batches", "step_scheduler_with_optimizer"} & code.names or not code.world_size:
+        return
+    prepared = {
+        part
+        for module, call, _ in code.reached.calls
+        for given in (call.args if is_prepare(call) else ())
+        for _, part in origins(code, given, module)
+    }
+    for module, call, _ in code.reached.calls:
+        steps = argument(call, "num_training_steps")
+        if steps is None or call not in prepared or "num_processes" in words_of(code, steps, module):
+            continue
+        for home, part in origins(code, steps, module):
+            for one in (node for node in walk(part) if isinstance(node, ast.Call)):
+                loader = one.args[0] if spelled(one.func) == "len" and one.args else None
+                if isinstance(loader, ast.Name) and _holds_wrapper(code, loader, home):
+                    yield Finding(
+                        "warning",
+                        "schedule-length",
+                        module.where(call),
+                        f"Accelerate advances this schedule by {code.world_size} for each step, but it is made for the "
+                        f"steps of one process ({home.where(one)}): it ends too early",
+                        "multiply its numbers of steps by accelerator.num_processes, or do not give it to prepare()",
+                    )
 
 
 def _is_of_training(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:

@@ -141,6 +141,23 @@ def main():
     torch.save({{}}, os.path.join(folder, f"{{rank}}.pt"))
 main()
 """
+ACCELERATED = f"""{IMPORTED}
+from accelerate import Accelerator
+from transformers import get_linear_schedule_with_warmup
+accelerator = Accelerator()
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.ones(80, 4)), batch_size=4)
+FIRST
+steps = 3 * len(loader) // 2
+scheduler = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=0, num_training_steps=NUMBER)
+THEN
+for (x,) in loader:
+    accelerator.backward(model(x).sum())
+    optimizer.step()
+    scheduler.step()
+"""
+PREPARE = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
 STREAM = f"""{STARTED}
 import argparse
 parser = argparse.ArgumentParser()
@@ -233,6 +250,26 @@ for x in DataLoader(Files(["a.npy"] * 80), batch_size=4, num_workers=args.num_wo
             GPUS,
         ),
         ("no-sampler", STREAM.replace("WORKERS", "0"), STREAM.replace("WORKERS", "2"), GPUS),
+        (
+            "schedule-length",
+            ACCELERATED.replace("FIRST", PREPARE)
+            .replace("THEN", "scheduler = accelerator.prepare(scheduler)")
+            .replace("NUMBER", "steps"),
+            ACCELERATED.replace("FIRST", "")
+            .replace("THEN", f"{PREPARE}\nscheduler = accelerator.prepare(scheduler)")
+            .replace("NUMBER", "steps"),
+            GPUS,
+        ),
+        (
+            "schedule-length",
+            ACCELERATED.replace("FIRST", PREPARE)
+            .replace("THEN", "scheduler = accelerator.prepare(scheduler)")
+            .replace("NUMBER", "steps"),
+            ACCELERATED.replace("FIRST", PREPARE)
+            .replace("THEN", "scheduler = accelerator.prepare(scheduler)")
+            .replace("NUMBER", "steps * accelerator.num_processes"),
+            GPUS,
+        ),
         ("unset", KEPT.replace("GUARD", "local_rank != 0"), KEPT.replace("GUARD", "rank != 0"), GPUS),
         ("unset", NAMED, NAMED.replace("    if rank == 0:\n", "    if True:\n"), GPUS),
         ("unset", NAMED, NAMED.replace("    torch.save", "    if rank == 0: torch.save"), GPUS),
