@@ -199,6 +199,19 @@ def _import_module(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any
     return External(name) if name else UNKNOWN
 
 
+def _reduced(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    """Return what `functools.reduce` does: `reduce(getitem, keys, tree)` is an entry of an entry."""
+    items = run.items(args[1])
+    rest = [*args[2:], *(items or ())]
+    if items is None or not rest:
+        run.forget(args[2:])
+        return UNKNOWN
+    value = rest[0]
+    for one in rest[1:]:
+        value = run.item(value, one) if args[0] == _GET_ITEM else run.call(args[0], [value, one], {})
+    return value
+
+
 def _partial(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     return Partial(args[0], tuple(args[1:]), keywords)
 
@@ -262,6 +275,9 @@ def _min_or_max(choose: Callable[..., Any]) -> _Known:
     return found
 
 
+_GET_ITEM = External("operator.getitem")
+
+
 def _nothing(run: Calls, args: list[Any], keywords: dict[str, Any]) -> None:
     return None
 
@@ -299,6 +315,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     "importlib.import_module": _import_module,
     "__import__": _import_module,
     "functools.partial": _partial,
+    "functools.reduce": _reduced,
     "dataclasses.field": _field,
     "dataclasses.replace": _replace,
     "dataclasses.asdict": as_dict,

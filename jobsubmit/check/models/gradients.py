@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -24,6 +25,7 @@ _SEEDS = ("manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed
 _WORLD = re.compile(r"get_world_size\(\)|WORLD_SIZE|\bworld_size\b")
 _KEEPS_NUMBER = ("int", "float", "max", "get", "getenv", "tensor", "as_tensor")
 _ALL_REDUCE = "torch.distributed.all_reduce"
+_SENDS = ("torch.distributed.send", "torch.distributed.isend")
 _NORMS = ("norm", "pow", "square", "dot", "isfinite", "isnan", "isinf", "item", "max", "abs")
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
 # Parameters that DistributedDataParallel does not average.
@@ -42,6 +44,9 @@ def check_gradients(code: Code) -> Iterator[Finding]:
     if not reduced:
         if any(code.reached.is_sure(call, module) for module, call in wrapped):
             yield from _divided_again(code, wrapped, "DistributedDataParallel")
+        if not wrapped and not code.has_framework:
+            sent = (one for one in code.calls(*_SENDS) if _is_gradient(argument(one[1], "tensor", 0), one[0]))
+            yield from itertools.islice((found for one in sent for found in _unequal_start(code, one[1], one[0])), 1)
         return
     module, call = reduced[0]
     is_left_to_us = bool({"no_sync", "require_backward_grad_sync"} & code.names)
@@ -207,7 +212,7 @@ def _unequal_start(code: Code, call: ast.Call, module: Module) -> Iterator[Findi
 
 def _loads(code: Code) -> bool:
     """Return whether a state may be loaded: not that of another model of the same process."""
-    calls = [call for _, call, _ in code.program.calls if ast.unparse(call.func).endswith("load_state_dict")]
+    calls = [call for _, call, _ in code.reached.calls if ast.unparse(call.func).endswith("load_state_dict")]
     return any("state_dict()" not in ast.unparse(one) for call in calls for one in call.args)
 
 

@@ -87,7 +87,7 @@ def check_module(
 ) -> Iterator[Finding]:
     """Yield an error for a module that a start command executes, and that neither the job nor the nodes' Python has."""
     name = launch.program[0] if launch.is_module and launch.program else ""
-    path = name.replace(".", "/")
+    path = posixpath.normpath(posixpath.join(launch.folder or ".", name.replace(".", "/")))
     if not re.fullmatch(r"\w+(?:\.\w+)*", name) or {f"{path}.py", f"{path}/__main__.py"} & set(paths):
         return
     top = name.partition(".")[0]
