@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -11,11 +10,13 @@ from typing import Any
 
 from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, is_count, trains
 from jobsubmit.check.libraries.accelerate_on_cpus import check_accelerate_on_cpus, is_on, is_prepare
+from jobsubmit.check.libraries.accelerated_schedules import check_accelerated_schedules
+from jobsubmit.check.libraries.prepared import given_names, holds_prepared
 from jobsubmit.check.models.bypassing import without_gradients
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.thawing import thawed_by_argument
 from jobsubmit.check.origins import keywords_of, last_value, origins, words_of
-from jobsubmit.check.program.calls import argument, given_for, hides_arguments
+from jobsubmit.check.program.calls import given_for, hides_arguments
 from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import is_torch_module, made
 from jobsubmit.check.program.tree import walk
@@ -57,7 +58,7 @@ def check_accelerate(code: Code, launched_with: Mapping[str, Any]) -> Iterator[F
         if not _wraps_otherwise(launched_with):
             yield from _asked_of_wrapper(code)
         yield from _trains_unwrapped(code)
-        yield from itertools.islice(_scheduled_twice(code), 1)
+        yield from check_accelerated_schedules(code)
         if any(is_prepare(call) for _, call, _ in code.reached.calls):
             yield from thawed_by_argument(code)
 
@@ -351,7 +352,7 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
             continue
         if not code.reached.of(node, module) or (node.attr in own and not _is_of_own_model(code, node.value, module)):
             continue
-        if not _holds_wrapper(code, node.value, module) or _is_asked_first(node, module):
+        if not holds_prepared(code, node.value, module) or _is_asked_first(node, module):
             continue
         yield Finding(
             "warning",
@@ -378,7 +379,7 @@ def _own_names(code: Code) -> set[str]:
 
 def _is_of_own_model(code: Code, name: ast.Name, module: Module) -> bool:
     """Return whether a variable was surely set to an object of a model of the program, before `prepare` got it."""
-    if given := _given_names(code, name, module):
+    if given := given_names(code, name, module):
         return all(isinstance(one, ast.Name) and _is_of_own_model(code, one, home) for home, one in given)
     stores = module.stores.get((module.scope_of(name), name.id), ())
     objects = [made(code.program, value, module) for store in stores if (value := assigned_to(store, module))]
@@ -415,37 +416,6 @@ def _trains_unwrapped(code: Code) -> Iterator[Finding]:
             return
 
 
-def _scheduled_twice(code: Code) -> Iterator[Finding]:
-    """Yield a warning for a schedule over the steps of one process that Accelerate advances by those of all.
-
-    Source: `AcceleratedScheduler.step` of accelerate 0.20 and 1.x makes `num_processes` steps unless `split_batches`.
-    """
-    if {"split_batches", "step_scheduler_with_optimizer"} & code.names or not code.world_size:
-        return
-    prepared = {
-        part
-        for module, call, _ in code.reached.calls
-        for given in (call.args if is_prepare(call) else ())
-        for _, part in origins(code, given, module)
-    }
-    for module, call, _ in code.reached.calls:
-        steps = argument(call, "num_training_steps")
-        if steps is None or call not in prepared or "num_processes" in words_of(code, steps, module):
-            continue
-        for home, part in origins(code, steps, module):
-            for one in (node for node in walk(part) if isinstance(node, ast.Call)):
-                loader = one.args[0] if spelled(one.func) == "len" and one.args else None
-                if isinstance(loader, ast.Name) and _holds_wrapper(code, loader, home):
-                    yield Finding(
-                        "warning",
-                        "schedule-length",
-                        module.where(call),
-                        f"Accelerate advances this schedule by {code.world_size} for each step, but it is made for the "
-                        f"steps of one process ({home.where(one)}): it ends too early",
-                        "multiply its numbers of steps by accelerator.num_processes, or do not give it to prepare()",
-                    )
-
-
 def _is_of_training(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
     """Return whether the function around a node computes gradients, or one that calls it with gradients does."""
     function = module.function_of(node)
@@ -475,39 +445,6 @@ def _conditions(node: ast.AST, module: Module) -> Iterator[str]:
             yield ast.unparse(above.test)
         elif isinstance(above, ast.With):
             yield from (ast.unparse(item.context_expr) for item in above.items)
-
-
-def _holds_wrapper(code: Code, name: ast.Name, module: Module) -> bool:
-    """Return whether a variable was set by `prepare` last, or each call gives such a one for a parameter."""
-    if given := _given_names(code, name, module):
-        return all(isinstance(one, ast.Name) and _holds_wrapper(code, one, home) for home, one in given)
-    stores = [one for one in module.stores.get((module.scope_of(name), name.id), ()) if one.lineno < name.lineno]
-    last = max(stores, key=lambda store: store.lineno, default=None)
-    return last is not None and _is_prepared_model(last, module)
-
-
-def _given_names(code: Code, name: ast.Name, module: Module) -> list[tuple[Module, ast.expr | None]]:
-    """Return what the calls of a function from elsewhere give for a parameter that is not set again."""
-    function = module.function_of(name)
-    if function is None or name.id not in parameters(function) or (function, name.id) in module.own_stores:
-        return []
-    calls = code.program.calls_to(function, module)
-    return [
-        (home, given_for(call, function, name.id))
-        for home, call in calls
-        if code.reached.of(call, home) and home.function_of(call) is not function
-    ]
-
-
-def _is_prepared_model(store: ast.Name, module: Module) -> bool:
-    """Return whether a variable is set by `model, optimizer = accelerator.prepare(model, optimizer)`."""
-    above = module.parents.get(store)
-    statement = module.parents.get(above) if isinstance(above, ast.Tuple) else above
-    call = statement.value if isinstance(statement, ast.Assign) else None
-    if not isinstance(call, ast.Call) or not is_prepare(call):
-        return False
-    place = above.elts.index(store) if isinstance(above, ast.Tuple) else 0
-    return place < len(call.args) and spelled(call.args[place]) == store.id
 
 
 def _is_asked_first(node: ast.Attribute, module: Module) -> bool:

@@ -17,7 +17,7 @@ _MAKES_SCHEDULE = re.compile(r"sched|warmup|onecycle|cosine|anneal|\blr_|poly", 
 _OF_WORLD = re.compile(
     r"world|replica|n_?gpus?\b|gpus|num_gpu|n_?procs?\b|nproc|num_proc|device_count|rank", re.IGNORECASE
 )
-_SAMPLER = 3  # the position of the argument of DataLoader
+_SAMPLER, _BATCH_SAMPLER = 3, 4  # the positions of the arguments of DataLoader
 
 
 def check_schedules(code: Code) -> Iterator[Finding]:
@@ -46,12 +46,20 @@ def check_schedules(code: Code) -> Iterator[Finding]:
 def _sizes_of_parts(code: Code) -> Iterator[tuple[str, str]]:
     """Yield data sets of which each process gets its part, with the size of its batches, as they are spelled."""
     for module, call, name in code.reached.calls:
-        sampler = argument(call, "sampler", _SAMPLER) if name in LOADERS else None
-        data, size = argument(call, "dataset", 0), argument(call, "batch_size", 1)
-        if sampler is None or data is None or size is None:
+        data = argument(call, "dataset", 0) if name in LOADERS else None
+        sampler = argument(call, "sampler", _SAMPLER) or argument(call, "batch_sampler", _BATCH_SAMPLER)
+        if data is None or sampler is None or "DistributedSampler(" not in words_of(code, sampler, module):
             continue
-        if "DistributedSampler(" in words_of(code, sampler, module):
+        size = argument(call, "batch_size", 1) or _size_of_batches(code, sampler, module)
+        if size is not None:
             yield spelled(data), ast.unparse(size)
+
+
+def _size_of_batches(code: Code, sampler: ast.expr, module: Module) -> ast.expr | None:
+    """Return the size of the batches that a BatchSampler makes."""
+    made = (part for _, part in origins(code, sampler, module) if isinstance(part, ast.Call))
+    sizes = (argument(one, "batch_size", 1) for one in made if spelled(one.func).endswith("BatchSampler"))
+    return next(sizes, None)
 
 
 def _divisions(code: Code, node: ast.expr, module: Module) -> Iterator[tuple[Module, ast.BinOp]]:

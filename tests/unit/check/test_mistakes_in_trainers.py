@@ -157,6 +157,89 @@ for (x,) in loader:
     optimizer.step()
     scheduler.step()
 """
+BY_EPOCH = f"""{IMPORTED}
+from accelerate import Accelerator
+accelerator = Accelerator()
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+epochs = 30
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
+loader = DataLoader(TensorDataset(torch.ones(80, 4)), batch_size=4)
+GIVEN = accelerator.prepare(GIVEN)
+def train(loader):
+    for (x,) in loader:
+        accelerator.backward(model(x).sum())
+        optimizer.step()
+for epoch in range(epochs):
+    train(loader)
+    scheduler.step()
+"""
+BUFFERED = f"""{STARTED}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+    def forward(self, x):
+        return self.norm(self.layer(x))
+def evaluate(net, loader):
+    net.eval()
+    with torch.no_grad():
+        return sum(net(x.cuda()).sum().item() for (x,) in loader)
+data = TensorDataset(torch.ones(8, 4))
+loader = DataLoader(data, sampler=DistributedSampler(data))
+net = Net().cuda()
+model = DDP(net, device_ids=[int(os.environ["LOCAL_RANK"])])
+for epoch in range(9):
+    loader.sampler.set_epoch(epoch)
+    model.train()
+    for (x,) in loader:
+        model(x.cuda()).sum().backward()
+    if rank == 0:
+        print(evaluate(MODEL, loader))
+"""
+RING = f"""{IMPORTED}
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(SEED)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+state = None
+if state is not None:
+    model.load_state_dict(torch.load(state))
+for (x,) in DataLoader(TensorDataset(torch.ones(8, 4)), sampler=DistributedSampler(range(8))):
+    model(x).sum().backward()
+    for param in model.parameters():
+        if rank == 0:
+            dist.send(param.grad.data, dst=1)
+            dist.recv(param.grad.data, src=size - 1)
+        else:
+            other = torch.empty_like(param.grad.data)
+            dist.recv(other, src=rank - 1)
+            param.grad.data += other
+            dist.send(param.grad.data, dst=(rank + 1) % size)
+        param.grad.data /= size
+    optimizer.step()
+"""
+REDUCED = (
+    RING[: RING.index("        if rank == 0:")]
+    + """        dist.all_reduce(param.grad.data)
+        param.grad.data /= size
+    optimizer.step()
+"""
+)
+WITH_DEEPSPEED = f"""{IMPORTED}
+import deepspeed
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+parser = deepspeed.add_config_arguments(parser)
+args = parser.parse_args()
+if TEST:
+    device = torch.device("cuda")
+else:
+    deepspeed.init_distributed()
+print(torch.distributed.get_rank())
+engine, _, _, _ = deepspeed.initialize(args=args, model=nn.Linear(4, 1))
+"""
 PREPARE = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
 STREAM = f"""{STARTED}
 import argparse
@@ -268,6 +351,26 @@ for x in DataLoader(Files(["a.npy"] * 80), batch_size=4, num_workers=args.num_wo
             ACCELERATED.replace("FIRST", PREPARE)
             .replace("THEN", "scheduler = accelerator.prepare(scheduler)")
             .replace("NUMBER", "steps * accelerator.num_processes"),
+            GPUS,
+        ),
+        (
+            "schedule-length",
+            BY_EPOCH.replace("GIVEN", "model, optimizer, scheduler, loader"),
+            BY_EPOCH.replace("GIVEN", "model, optimizer, loader"),
+            GPUS,
+        ),
+        (
+            "schedule-length",
+            SCHEDULED.replace("LENGTH", "len(data) // 4"),
+            SCHEDULED.replace("LENGTH", "len(loader)"),
+            GPUS,
+        ),
+        ("unequal-start", RING.replace("SEED", "3 + rank"), RING.replace("SEED", "3"), {}),
+        ("unequal-start", REDUCED.replace("SEED", "3 + rank"), REDUCED.replace("SEED", "3"), {}),
+        (
+            "no-init",
+            WITH_DEEPSPEED.replace("TEST", "args.local_rank == -1"),
+            WITH_DEEPSPEED.replace("TEST", "False"),
             GPUS,
         ),
         ("unset", KEPT.replace("GUARD", "local_rank != 0"), KEPT.replace("GUARD", "rank != 0"), GPUS),
