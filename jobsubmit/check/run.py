@@ -30,6 +30,7 @@ from jobsubmit.check.collectives.point_to_point import check_point_to_point
 from jobsubmit.check.collectives.rank_zero import check_rank_zero
 from jobsubmit.check.collectives.reduced import check_reduced
 from jobsubmit.check.collectives.some_ranks import check_some_ranks
+from jobsubmit.check.collectives.wrapped_on_zero import check_wrapped_on_zero
 from jobsubmit.check.conditions import check_conditions
 from jobsubmit.check.files import check_files
 from jobsubmit.check.imports import check_imports
@@ -108,6 +109,7 @@ _OF_CODE = (
         check_epochs,
         check_schedules,
         check_rank_zero,
+        check_wrapped_on_zero,
         check_some_ranks,
         check_leaving,
         check_own_decisions,

@@ -22,9 +22,6 @@ _MAKERS = {"deepspeed": ("deepspeed.init_distributed",), "accelerate": (ACCELERA
 _DESTROYS = "destroy_process_group"
 
 
-_DEEPSPEED = "deepspeed.initialize"
-
-
 def check_group(code: Code) -> Iterator[Finding]:
     """Yield an error where a process group is used before it is made, or made again; a hint if none destroys it."""
     yield from _destroy(code)
@@ -34,9 +31,6 @@ def check_group(code: Code) -> Iterator[Finding]:
         for framework, names in _MAKERS.items()
         for _, call in (code.calls(*names) if code.has_only_framework(framework) else ())
     }
-    # deepspeed.initialize() makes a group if there is none.
-    is_left_to_deepspeed = not inits and not makers and code.has_only_framework("deepspeed")
-    makers |= {call for _, call in code.calls(_DEEPSPEED)} if is_left_to_deepspeed else set()
     is_made_otherwise = code.has_framework and not makers and not any(code.calls(INIT, least=Reach.SURELY))
     inits |= makers
     if not inits or is_made_otherwise:
@@ -49,7 +43,7 @@ def check_group(code: Code) -> Iterator[Finding]:
             yield from _used_before(
                 made[0], [one for one in leading_to(code, calls, needing, of_some_rank=True) if not _is_asked(one)]
             )
-            yield from _made_again(calls[0][0], made) if not is_left_to_deepspeed else ()
+            yield from _made_again(calls[0][0], made)
 
 
 def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:

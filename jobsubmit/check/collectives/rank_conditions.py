@@ -16,6 +16,12 @@ from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
 _RANK = re.compile(r"^(?:ddp_|dist_|distributed_|global_|local_|world_|node_)*rank$|^process_index$")
+_OF_ENVIRONMENT = re.compile(
+    r"(?:int\()?os\.(?:environ\[|environ\.get\(|getenv\()['\"](?:LOCAL_)?RANK['\"](?:, [^()]*)?[\])]\)?"
+)
+_OF_SEVERAL = re.compile(
+    r"^(?:(?:is|use|using)_)?(?:dist(?:ributed)?|ddp|distributed_training|multi_?gpu|initialized|parallel)$"
+)
 _MAIN = re.compile(
     r"^_?(is_)?(main|master|primary|chief|lead)(_process|_rank|_node|_worker|_proc)?$"
     r"|^_?is_(local_|world_)?(main_process|master|rank_?(zero|0)|process_zero|global_zero|rank0)$"
@@ -34,9 +40,8 @@ def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool
         case ast.UnaryOp(op=ast.Not()):
             inner = zero_side(test.operand, code, module, depth)
             return is_rank(test.operand, code, module) or (None if inner is None else not inner)
-        case ast.BoolOp(op=op):
-            decisive = isinstance(op, ast.And)
-            return decisive if decisive in [zero_side(item, code, module, depth) for item in test.values] else None
+        case ast.BoolOp():
+            return _side_of_several(test, code, module, depth)
         case ast.IfExp():
             return _side_of_choice(test, code, module, depth)
         case ast.Compare(ops=[op]):
@@ -44,6 +49,24 @@ def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool
         case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]):
             test = ast.Attribute(owner, name, ast.Load())
     return _side_of_name(test, code, module, depth)
+
+
+def _side_of_several(test: ast.BoolOp, code: Code, module: Module, depth: int) -> bool | None:
+    """Return the same for conditions that are connected: those that say nothing here are left out."""
+    decisive = isinstance(test.op, ast.And)
+    rest = [item for item in test.values if _holds_everywhere(item, code, module) is not decisive]
+    sides = [zero_side(item, code, module, depth) for item in rest]
+    return sides[0] if len(rest) == 1 else decisive if decisive in sides else None
+
+
+def _holds_everywhere(test: ast.expr, code: Code, module: Module) -> bool | None:
+    """Return whether a condition holds, or does not, on every rank; None if that is not known.
+
+    `not args.distributed` does not in a job with several processes.
+    """
+    if isinstance(test, ast.UnaryOp) and _OF_SEVERAL.search(_last_name(test.operand)) and code.is_parallel:
+        return False
+    return code.values.truth(test, module)
 
 
 def _side_of_choice(choice: ast.IfExp, code: Code, module: Module, depth: int) -> bool | None:
@@ -174,13 +197,15 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module
     if isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, (ast.List, ast.Tuple, ast.Set)):
         values = {code.values.of(item, module) for item in right.elts}
         return isinstance(op, ast.In) if 0 in values and values <= {0, -1} else None
-    if code.values.of(right, module) != 0 or not isinstance(right, ast.Constant):
+    if code.values.of(right, module) not in (0, "0") or not isinstance(right, ast.Constant):
         return None
     return {ast.Eq: True, ast.LtE: True, ast.NotEq: False, ast.Gt: False}.get(type(op))
 
 
 def is_rank(node: ast.AST, code: Code, module: Module) -> bool:
     """Return whether an expression is the rank of a process, by its name or by what it is set to."""
+    if isinstance(node, (ast.Call, ast.Subscript)) and _OF_ENVIRONMENT.fullmatch(ast.unparse(node)):
+        return True
     if isinstance(node, ast.Call):
         return _last_name(node.func) in _GETTERS and not node.args
     if _is_set_to_rank(node, code, module):

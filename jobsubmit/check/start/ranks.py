@@ -150,11 +150,12 @@ def _is_said_to(code: Code, module: Module, call: ast.Call, name: str) -> bool:
 def _local_rank(code: Code) -> Iterator[Finding]:
     declared = [o for o in code.line.options if {"--local_rank", "--local-rank"} & set(o.names)]
     passed = [word.partition("=")[0] for word in code.facts.argv if word.startswith(("--local-rank=", "--local_rank="))]
-    if not declared or _may_read_environment(code) or code.line.gaps:
+    if not declared or code.line.gaps:
         return
     option = declared[0]
     if code.has_framework:
         yield from _left_out_of_group(code, option)
+    if code.has_framework or _may_read_environment(code):
         return
     if option.default is UNKNOWN or isinstance(option.default, Several):
         return  # it may know it from something else
@@ -197,7 +198,8 @@ def _left_out_of_group(code: Code, option: Option) -> Iterator[Finding]:
     if option.default != -1 or passed or not code.facts.has_launcher:
         return
     for module, node in code.program.of(ast.If):
-        is_asked = ast.unparse(node.test).endswith("local_rank == -1") and code.reached.is_sure(node, module)
+        is_asked = ast.unparse(node.test).endswith("local_rank == -1") and code.values.truth(node.test, module) is True
+        is_asked = is_asked and code.reached.is_sure(node, module)
         others = [inner for one in node.orelse for inner in walk(one) if isinstance(inner, ast.Call)]
         if is_asked and any(spelled(one.func).rpartition(".")[2] in _MAKE_GROUPS for one in others):
             yield Finding(

@@ -157,6 +157,7 @@ for (x,) in loader:
     optimizer.step()
     scheduler.step()
 """
+BATCHES = "batch_sampler=torch.utils.data.BatchSampler(DistributedSampler(data), 4, drop_last=True)"
 BY_EPOCH = f"""{IMPORTED}
 from accelerate import Accelerator
 accelerator = Accelerator()
@@ -230,14 +231,14 @@ REDUCED = (
 WITH_DEEPSPEED = f"""{IMPORTED}
 import deepspeed
 parser = argparse.ArgumentParser()
-parser.add_argument("--local_rank", type=int, default=-1)
+parser.add_argument("--local_rank", type=int, default=DEFAULT)
 parser = deepspeed.add_config_arguments(parser)
 args = parser.parse_args()
-if TEST:
+if args.local_rank == -1:
     device = torch.device("cuda")
 else:
     deepspeed.init_distributed()
-print(torch.distributed.get_rank())
+device_map = {{"": int(os.environ.get("LOCAL_RANK", "0"))}}
 engine, _, _, _ = deepspeed.initialize(args=args, model=nn.Linear(4, 1))
 """
 PREPARE = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
@@ -361,16 +362,27 @@ for x in DataLoader(Files(["a.npy"] * 80), batch_size=4, num_workers=args.num_wo
         ),
         (
             "schedule-length",
-            SCHEDULED.replace("LENGTH", "len(data) // 4"),
-            SCHEDULED.replace("LENGTH", "len(loader)"),
+            SCHEDULED.replace("batch_size=4, sampler=DistributedSampler(data)", BATCHES).replace(
+                "LENGTH", "len(data) // 4"
+            ),
+            SCHEDULED.replace("batch_size=4, sampler=DistributedSampler(data)", BATCHES).replace(
+                "LENGTH", "len(loader)"
+            ),
+            GPUS,
+        ),
+        ("rank-0-collective", BUFFERED.replace("MODEL", "model"), BUFFERED.replace("MODEL", "model.module"), GPUS),
+        (
+            "rank-0-collective",
+            BUFFERED.replace("MODEL", "model"),
+            BUFFERED.replace("MODEL", "model").replace("nn.BatchNorm1d(4)", "nn.LayerNorm(4)"),
             GPUS,
         ),
         ("unequal-start", RING.replace("SEED", "3 + rank"), RING.replace("SEED", "3"), {}),
         ("unequal-start", REDUCED.replace("SEED", "3 + rank"), REDUCED.replace("SEED", "3"), {}),
         (
-            "no-init",
-            WITH_DEEPSPEED.replace("TEST", "args.local_rank == -1"),
-            WITH_DEEPSPEED.replace("TEST", "False"),
+            "local-rank",
+            WITH_DEEPSPEED.replace("DEFAULT", "-1"),
+            WITH_DEEPSPEED.replace("DEFAULT", 'int(os.environ["LOCAL_RANK"])'),
             GPUS,
         ),
         ("unset", KEPT.replace("GUARD", "local_rank != 0"), KEPT.replace("GUARD", "rank != 0"), GPUS),
@@ -439,6 +451,59 @@ def test_an_argument_that_no_code_reads(rest: str, is_found: bool, tmp_path: Pat
 def test_the_job_gives_the_number_of_workers(workers: int, is_found: bool, tmp_path: Path) -> None:
     text = STREAM.replace("WORKERS", "1")
     assert ("no-sampler" in found(tmp_path, text, hyperparameters={"num_workers": workers}, **GPUS)) is is_found
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_found"),
+    [
+        ('int(os.environ["RANK"]) == 0', True),
+        ('os.environ["LOCAL_RANK"] == "0"', True),
+        ('"RANK" not in os.environ or int(os.environ["RANK"]) == 0', True),
+        ("not args.distributed or rank == 0", True),
+        ("rank == 0 or args.all", False),
+        ('int(os.environ["WORLD_SIZE"]) == 4', False),
+    ],
+)
+def test_conditions_that_only_rank_0_fulfils(condition: str, is_found: bool, tmp_path: Path) -> None:
+    text = f"""{STARTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--all", action="store_true")
+args, _ = parser.parse_known_args()
+args.distributed = prepare()
+if {condition}:
+    dist.barrier()
+"""
+    checks = found(tmp_path, text, hyperparameters={"all": {"flag": True}}, **GPUS)
+    assert ("rank-0-collective" in checks or "meeting" in checks) is is_found
+
+
+def test_a_path_through_a_mapping_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"trainer": {"nodes": 1}, "distributed": false}')
+    text = """
+import argparse, json
+from functools import reduce
+from operator import getitem
+def change(tree, keys, value):
+    keys = keys.split(";")
+    reduce(getitem, keys[:-1], tree)[keys[-1]] = value
+parser = argparse.ArgumentParser()
+parser.add_argument("--nodes", type=int)
+args = parser.parse_args()
+with open("config.json") as file:
+    config = json.load(file)
+change(config, "trainer;nodes", args.nodes)
+assert config["trainer"]["nodes"] == 1
+"""
+    assert "unfulfilled" in found(tmp_path, text, hyperparameters={"nodes": 2})
+    assert "unfulfilled" not in found(tmp_path, text, hyperparameters={"nodes": 1})
+
+
+def test_a_module_is_looked_for_in_the_folder_of_its_launcher(tmp_path: Path) -> None:
+    start = 'cd "$(dirname "$0")/../src"\ntorchrun --nnodes $NNODES --node_rank $NODE_RANK --nproc_per_node 2 '
+    address = "--master_addr $MASTER_ADDR --master_port $MASTER_PORT "
+    with_files(tmp_path, {"scripts/run.sh": f"{start}{address}--module trainer.train\n", "src/trainer/train.py": ""})
+    checks = {one.check for one in findings(tmp_path, missing=["trainer"], command=["bash", "scripts/run.sh"])}
+    assert "packages" not in checks
 
 
 def test_what_accelerate_saves_is_not_what_a_method_of_the_program_saves(tmp_path: Path) -> None:
