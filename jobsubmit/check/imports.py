@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -304,8 +305,8 @@ class ImportSearch:
         """Return where a module is on the disk, or nothing; it need not be uploaded."""
         bases = [root + name.replace(".", "/") for root in self.program.roots]
         paths = [path for base in bases for path in (f"{base}.py", f"{base}/__init__.py")]
-        places = ((path, self.bundle.root / path) for path in paths)
-        return next((path for path, place in places if place.is_file() or place.is_symlink()), "")
+        root = str(self.bundle.root)
+        return next((path for path in paths if os.path.lexists(f"{root}/{path}")), "")
 
     def _left_out_of_path(self, name: str) -> LeftOut | None:
         """Return the folder that is left out and has a module, where the code adds one of its name to sys.path."""
@@ -359,16 +360,30 @@ def _own_file(root: Path, folder: Path, top: str) -> Path | None:
 
 
 @cache
+def _installed(top: str) -> bool:
+    """Return whether a package of this name is installed here: then it is taken to be meant."""
+    names = (top, f"{top}.py", f"{top}.so")
+    is_there = any((folder / name).exists() for folder in _places_of_packages() for name in names)
+    return is_there or (_has_packages_elsewhere() and top in _packages_here())
+
+
+@cache
+def _places_of_packages() -> Sequence[Path]:
+    return [Path(folder) for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
+
+
+@cache
+def _has_packages_elsewhere() -> bool:
+    """Return whether packages are installed that stay in their own folders, as `pip install -e` has it."""
+    return any(any(folder.glob(name)) for folder in _places_of_packages() for name in ("__editable__*", "*.egg-link"))
+
+
+@cache
 def _packages_here() -> frozenset[str]:
     """Return the modules of the packages that are installed here: reading them takes a second."""
     import importlib.metadata
 
     return frozenset(importlib.metadata.packages_distributions())
-
-
-def _installed(top: str) -> bool:
-    """Return whether a package of this name is installed here: then it is taken to be meant."""
-    return top in _packages_here()
 
 
 def _ends_in_path(node: ast.Attribute | ast.Name, module: Module) -> bool:
