@@ -15,7 +15,7 @@ from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, position
 
 _DEEPEST = 6
-_MODELS = ("torch.nn.", "torchvision.models.", "timm.", "transformers.")
+MODELS = ("torch.nn.", "torchvision.models.", "timm.", "transformers.")
 
 
 class Wrapped(NamedTuple):
@@ -124,7 +124,7 @@ def _result(code: Code, call: ast.Call, module: Module, depth: int) -> bool | No
         return is_wrapped(code, call.func.value, module, depth)
     found = code.program.definition(name) or code.program.called(call, module)
     if found is None:
-        return False if name.startswith(_MODELS) else None
+        return False if name.startswith(MODELS) else None
     home, definition = found
     if isinstance(definition, ast.ClassDef):
         return False

@@ -15,11 +15,10 @@ from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.objects import SAME_MODEL
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, values_of_field
-from jobsubmit.check.wrapper import is_wrapped
+from jobsubmit.check.wrapper import MODELS, is_wrapped
 from jobsubmit.common.finding import Finding
 
 _PARAMETERS = ("parameters", "named_parameters")
-_OF_TORCH = ("torch.nn.", "torchvision.models.", "timm.", "transformers.")
 
 
 class _Trained(NamedTuple):
@@ -100,7 +99,7 @@ def _makes_model(code: Code, call: ast.Call, one: _Trained) -> bool:
         return True
     name = code.program.name_of(made.func, one.module) if isinstance(made, ast.Call) else ""
     found = code.program.definition(name) if name else None
-    return name.startswith(_OF_TORCH) if found is None else isinstance(found[1], ast.ClassDef)
+    return name.startswith(MODELS) if found is None else isinstance(found[1], ast.ClassDef)
 
 
 def _may_hold(code: Code, call: ast.Call, name: str) -> bool:
