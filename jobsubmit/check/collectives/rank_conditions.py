@@ -64,9 +64,9 @@ def _holds_everywhere(test: ast.expr, code: Code, module: Module) -> bool | None
 
     `not args.distributed` does not in a job with several processes.
     """
-    if isinstance(test, ast.UnaryOp) and _OF_SEVERAL.search(_last_name(test.operand)) and code.is_parallel:
-        return False
-    return code.values.truth(test, module)
+    known = code.values.truth(test, module)
+    is_named = isinstance(test, ast.UnaryOp) and _OF_SEVERAL.search(_last_name(test.operand)) is not None
+    return False if known is None and is_named and code.is_parallel else known
 
 
 def _side_of_choice(choice: ast.IfExp, code: Code, module: Module, depth: int) -> bool | None:
@@ -197,7 +197,9 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module
     if isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, (ast.List, ast.Tuple, ast.Set)):
         values = {code.values.of(item, module) for item in right.elts}
         return isinstance(op, ast.In) if 0 in values and values <= {0, -1} else None
-    if code.values.of(right, module) not in (0, "0") or not isinstance(right, ast.Constant):
+    is_text = _OF_ENVIRONMENT.fullmatch(ast.unparse(left)) is not None and not isinstance(left, ast.Call)
+    is_text = is_text or ast.unparse(left).startswith(("os.environ.get", "os.getenv"))
+    if not isinstance(right, ast.Constant) or code.values.of(right, module) != ("0" if is_text else 0):
         return None
     return {ast.Eq: True, ast.LtE: True, ast.NotEq: False, ast.Gt: False}.get(type(op))
 

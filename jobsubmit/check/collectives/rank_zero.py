@@ -22,7 +22,7 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
         return
     finder = finder_of(code)
     seen: set[ast.AST] = set()
-    for module, body, others, scope in _branches(code):
+    for module, body, others, scope in branches_of_zero(code):
         found = next(finder.collectives(body, module), None)
         if found is None or found.call in seen or finder.may_meet(others, module) or _handles_signals(code, scope):
             continue
@@ -49,12 +49,12 @@ def _handles_signals(code: Code, scope: ast.AST) -> bool:
 
 def zero_branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt]]]:
     """Yield what only rank 0 executes, where that is anything."""
-    for module, body, _, _ in _branches(code):
+    for module, body, _, _ in branches_of_zero(code):
         if body:
             yield module, body
 
 
-def _branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt], list[ast.stmt], ast.AST]]:
+def branches_of_zero(code: Code) -> Iterator[tuple[Module, list[ast.stmt], list[ast.stmt], ast.AST]]:
     """Yield what only rank 0 executes, what the others do instead, and the function around both."""
     for module, node in code.program.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.If):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -18,7 +18,7 @@ from jobsubmit.common.finding import Finding
 
 _REDUCE = "torch.distributed.reduce"
 _STOPS = re.compile(
-    r"(?:^|[._])early_?stop\w*(?:\.(?:step|update|check|__call__))?$|\bstopper\w*(?:\.\w+)?$", re.IGNORECASE
+    r"(?:^|\.)early_?stop\w*(?:\.(?:step|update|check|__call__))?$|\bstopper\w*(?:\.\w+)?$", re.IGNORECASE
 )
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "scatter"])
 
@@ -38,6 +38,8 @@ def _stopped(code: Code) -> Iterator[Finding]:
     for module, call, _ in calls:
         if not _STOPS.search(spelled(call.func)) or not call.args or is_guarded_by_rank(code, call, module):
             continue
+        if any(_combines_later(node, call) for node in walk(module.scope_of(call))):
+            continue
         for home, reduce in _reduces(code, call.args[0], module):
             yield Finding(
                 "warning",
@@ -49,6 +51,12 @@ def _stopped(code: Code) -> Iterator[Finding]:
                 "use all_reduce()",
             )
             return
+
+
+def _combines_later(node: ast.AST, call: ast.Call) -> bool:
+    """Return whether a collective comes after a call: it may combine what the ranks decided."""
+    is_after = isinstance(node, ast.Call) and node.lineno > call.lineno
+    return is_after and spelled(node.func).rpartition(".")[2] in ("all_reduce", "all_gather", "broadcast", "reduce")  # type: ignore[attr-defined]
 
 
 def _learning_rates(code: Code) -> Iterator[Finding]:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp
-from jobsubmit.check.collectives.rank_zero import zero_branches
-from jobsubmit.check.program.calls import argument, given_for
+from jobsubmit.check.collectives.rank_zero import branches_of_zero
+from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
@@ -22,6 +22,8 @@ from jobsubmit.common.finding import Finding
 _HAS_BUFFERS = re.compile(
     r"^(?:Sync)?BatchNorm(?:[123]d)?$|^(?:wide_)?(?:resnet|resnext|densenet|mobilenet)", re.IGNORECASE
 )
+_MAY_LEAVE_BUFFERS = frozenset(["broadcast_buffers", "require_forward_param_sync", "track_running_stats"])
+_EVALUATES = re.compile(r"val|test|eval", re.IGNORECASE)
 _DEEPEST = 3  # functions that hand on the model
 
 
@@ -29,10 +31,14 @@ def check_wrapped_on_zero(code: Code) -> Iterator[Finding]:
     """Yield a warning where only rank 0 calls a wrapped model that has buffers."""
     if code.has_framework or not code.is_parallel or not code.wraps_models or not _sends_buffers(code):
         return
-    for module, body in zero_branches(code):
+    for module, body, others, _ in branches_of_zero(code):
+        if any(
+            isinstance(node, ast.Call) and _model_called(code, node, module) for one in others for node in walk(one)
+        ):
+            continue
         for call in (node for statement in body for node in walk(statement) if isinstance(node, ast.Call)):
             model = _model_called(code, call, module) if code.reached.of(call, module) else None
-            if model is not None:
+            if model is not None and not _is_evaluated_before(call, model, module):
                 name = spelled(model)
                 yield Finding(
                     "warning",
@@ -46,10 +52,19 @@ def check_wrapped_on_zero(code: Code) -> Iterator[Finding]:
 
 
 def _sends_buffers(code: Code) -> bool:
-    """Return whether a model may have buffers, and no wrapper is told to leave them alone."""
-    wraps = [call for _, call, name in code.reached.calls if is_ddp(name)]
-    is_off = any(ast.unparse(argument(one, "broadcast_buffers") or ast.Constant(None)) == "False" for one in wraps)
-    return bool(wraps) and not is_off and any(map(_HAS_BUFFERS.search, code.names))
+    """Return whether a model may have buffers, and nothing may tell a wrapper to leave them alone."""
+    told = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
+    makes = (name.rpartition(".")[2] for _, _, name in code.program.calls)
+    return not told & _MAY_LEAVE_BUFFERS and any(map(_HAS_BUFFERS.search, makes))
+
+
+def _is_evaluated_before(call: ast.Call, model: ast.expr, module: Module) -> bool:
+    """Return whether the same function hands the model to an evaluation before: then the buffers were sent there."""
+    calls = (node for node in walk(module.scope_of(call)) if isinstance(node, ast.Call) and node.lineno < call.lineno)
+    return any(
+        _EVALUATES.search(spelled(one.func)) and any(spelled(given) == spelled(model) for given in one.args)
+        for one in calls
+    )
 
 
 def _model_called(code: Code, call: ast.Call, module: Module) -> ast.expr | None:

@@ -431,4 +431,4 @@ def _has_no(owner: Any, name: str) -> bool:
     if not isinstance(owner, Record) or not isinstance(owner.kind, ClassValue) or owner.is_open:
         return False
     is_plain = owner.entries is None and name not in owner.content and not name.startswith("__")
-    return is_plain and owner.kind.find(name) is None and owner.kind.find("__getattr__") is None
+    return is_plain and all(owner.kind.find(one) is None for one in (name, "__getattr__", "__getattribute__"))

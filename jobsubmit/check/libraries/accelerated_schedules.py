@@ -18,13 +18,16 @@ from jobsubmit.common.finding import Finding
 
 _MAKES_SCHEDULE = re.compile(r"(?:LR|Scheduler|Restarts|WarmUp|Warmup)$|(?:^|_)schedule(?:r|_|$)")
 
+_OF_WORLD = re.compile(r"num_processes|world|n_?gpus?\b|n_?procs?\b", re.IGNORECASE)
+
 
 def check_accelerated_schedules(code: Code) -> Iterator[Finding]:
     """Yield a warning for a schedule over the steps of one process, or over epochs, that is given to prepare().
 
     Source: `AcceleratedScheduler.step` of accelerate 0.20 and 1.x makes `num_processes` steps unless `split_batches`.
     """
-    if {"split_batches", "step_scheduler_with_optimizer"} & code.names or not code.world_size:
+    keywords = {keyword.arg for _, keyword in code.program.of(ast.keyword)}
+    if {"split_batches", "step_scheduler_with_optimizer"} & (keywords | code.names) or not code.world_size:
         return
     prepared = {
         part
@@ -40,7 +43,7 @@ def check_accelerated_schedules(code: Code) -> Iterator[Finding]:
 def _of_one_process(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:
     for module, call, _ in code.reached.calls:
         steps = argument(call, "num_training_steps")
-        if steps is None or call not in prepared or "num_processes" in words_of(code, steps, module):
+        if steps is None or call not in prepared or _OF_WORLD.search(words_of(code, steps, module)):
             continue
         for home, part in origins(code, steps, module):
             for one in (node for node in walk(part) if isinstance(node, ast.Call)):
@@ -57,7 +60,8 @@ def _of_one_process(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:
 
 
 def _of_epochs(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:
-    of_epochs = {call for call in prepared if "epoch" in ast.unparse(call).lower()}
+    texts = {call: ast.unparse(call).lower() for call in prepared}
+    of_epochs = {call for call, text in texts.items() if "epoch" in text and not _OF_WORLD.search(text)}
     for module, call, _ in code.reached.calls:
         if (
             getattr(call.func, "attr", "") != "step"
@@ -66,8 +70,10 @@ def _of_epochs(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:
             or not _is_once_an_epoch(code, call, module)
         ):
             continue
-        assert isinstance(call.func, ast.Attribute)
-        if any(part in of_epochs for _, part in origins(code, call.func.value, module)):
+        stepped = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if not isinstance(stepped, ast.Name) or not holds_prepared(code, stepped, module):
+            continue
+        if any(part in of_epochs for _, part in origins(code, stepped, module)):
             yield Finding(
                 "warning",
                 "schedule-length",

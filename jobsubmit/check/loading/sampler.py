@@ -171,9 +171,15 @@ def _seed_before_split(call: ast.Call, module: Module) -> ast.expr | None:
     seed = argument(call, "seed", 0) if getattr(call.func, "attr", "") == "shuffle" else None
     if seed is None:
         return None
+    statement = module.parents.get(call)
+    shuffled = {spelled(target) for target in statement.targets} if isinstance(statement, ast.Assign) else set[str]()
     later = (one for one in walk(module.scope_of(call)) if isinstance(one, ast.Call) and position(one) > position(call))
-    splits = any(spelled(one.func).rpartition(".")[2] in _SPLITTERS for one in later)
-    return seed if splits else None
+    for one in later:
+        named = [one.func.value] if isinstance(one.func, ast.Attribute) else []
+        is_split = getattr(one.func, "attr", getattr(one.func, "id", "")) in _SPLITTERS
+        if is_split and any(spelled(given) in shuffled for given in (*named, *one.args[:1])):
+            return seed
+    return None
 
 
 def _seed_of_own_sampler(code: Code, call: ast.Call, module: Module) -> tuple[Module, ast.expr | None]:
@@ -280,7 +286,7 @@ def _has_parts_by_rank(code: Code) -> bool:
             if name == "shard" or any(keyword.arg in _SHARDS for keyword in node.keywords):
                 return True
             by_rank = bool(_RANK.search(" ".join(map(ast.unparse, node.args))))
-            if by_rank and (name in (*_SEEDERS, "slice", "islice", "range") or "ataset" in name):
+            if by_rank and ("seed" in name or name in ("slice", "islice", "range") or "ataset" in name):
                 return True
             if name in _SEEDERS and node.args and is_seed_of_rank(code, node.args[0], module):
                 return True

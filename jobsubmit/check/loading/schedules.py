@@ -13,9 +13,9 @@ from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
-_MAKES_SCHEDULE = re.compile(r"sched|warmup|onecycle|cosine|anneal|\blr_|poly", re.IGNORECASE)
+_MAKES_SCHEDULE = re.compile(r"sched|warmup|onecycle|cosine|anneal|\blr_", re.IGNORECASE)
 _OF_WORLD = re.compile(
-    r"world|replica|n_?gpus?\b|gpus|num_gpu|n_?procs?\b|nproc|num_proc|device_count|rank", re.IGNORECASE
+    r"world|dist_|replica|procs|n_?gpus?\b|gpus|num_gpu|n_?procs?\b|nproc|num_proc|device_count|rank", re.IGNORECASE
 )
 _SAMPLER, _BATCH_SAMPLER = 3, 4  # the positions of the arguments of DataLoader
 
@@ -29,8 +29,11 @@ def check_schedules(code: Code) -> Iterator[Finding]:
         if not _MAKES_SCHEDULE.search(name.rpartition(".")[2] or spelled(call.func)):
             continue
         for given in (*call.args, *(keyword.value for keyword in call.keywords)):
-            counted = next((one for one in _divisions(code, given, module) if _is_of_all(code, *one, sizes)), None)
-            if counted is not None:
+            divisions = list(_divisions(code, given, module))
+            counted = next((one for one in divisions if _is_of_all(code, *one, sizes)), None)
+            if counted is not None and not any(
+                one is not counted[1] and _is_by_world(code, one, home) for home, one in divisions
+            ):
                 text = ast.unparse(counted[1])
                 yield Finding(
                     "warning",
@@ -70,6 +73,12 @@ def _divisions(code: Code, node: ast.expr, module: Module) -> Iterator[tuple[Mod
                 yield home, inner
 
 
+def _is_by_world(code: Code, division: ast.BinOp, module: Module) -> bool:
+    """Return whether a number is divided by the number of processes."""
+    by = division.right
+    return code.values.of(by, module) == code.world_size or _OF_WORLD.search(words_of(code, by, module)) is not None
+
+
 def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str, str]) -> bool:
     """Return whether a division counts the batches of all data, with the size of the batches of one process."""
     counted = division.left
@@ -79,4 +88,6 @@ def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str,
     if size is None or ast.unparse(division.right) != size:
         return False
     whole = next((above for above in module.above(division) if isinstance(above, ast.stmt)), division)
-    return not _OF_WORLD.search(f"{ast.unparse(whole)}\n{words_of(code, division.right, module)}")
+    above = module.parents.get(division)
+    is_divisor = isinstance(above, ast.BinOp) and above.right is division
+    return not is_divisor and not _OF_WORLD.search(f"{ast.unparse(whole)}\n{words_of(code, division.right, module)}")

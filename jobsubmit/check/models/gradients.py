@@ -25,6 +25,7 @@ _SEEDS = ("manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed
 _WORLD = re.compile(r"get_world_size\(\)|WORLD_SIZE|\bworld_size\b")
 _KEEPS_NUMBER = ("int", "float", "max", "get", "getenv", "tensor", "as_tensor")
 _ALL_REDUCE = "torch.distributed.all_reduce"
+_STARTS_ALIKE = frozenset(["zeros_", "ones_", "fill_", "constant_", "set_rng_state", "Generator", "copy_"])
 _SENDS = ("torch.distributed.send", "torch.distributed.isend")
 _NORMS = ("norm", "pow", "square", "dot", "isfinite", "isnan", "isinf", "item", "max", "abs")
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
@@ -44,8 +45,11 @@ def check_gradients(code: Code) -> Iterator[Finding]:
     if not reduced:
         if any(code.reached.is_sure(call, module) for module, call in wrapped):
             yield from _divided_again(code, wrapped, "DistributedDataParallel")
-        if not wrapped and not code.has_framework:
-            sent = (one for one in code.calls(*_SENDS) if _is_gradient(argument(one[1], "tensor", 0), one[0]))
+        if not wrapped and not code.has_framework and not _STARTS_ALIKE & code.names:
+            loads = any(True for _ in code.calls("torch.load"))
+            sent = (
+                one for one in code.calls(*_SENDS) if not loads and _is_gradient(argument(one[1], "tensor", 0), one[0])
+            )
             yield from itertools.islice((found for one in sent for found in _unequal_start(code, one[1], one[0])), 1)
         return
     module, call = reduced[0]

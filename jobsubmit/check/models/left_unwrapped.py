@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.code import Code, is_ddp, is_sharding
 from jobsubmit.check.interpreter.process import is_optimizer
 from jobsubmit.check.models.unsynchronized import averages_itself
 from jobsubmit.check.origins import origins
@@ -18,6 +19,10 @@ from jobsubmit.check.program.variables import assigned_to, values_of_field
 from jobsubmit.check.wrapper import MODELS, is_wrapped
 from jobsubmit.common.finding import Finding
 
+# Layers of torch that may have parameters; a class of the program may be one.
+_HAS_PARAMETERS = re.compile(r"^torch\.nn\.(?!\w*Loss$)[A-Z]\w*$|^(?!torch\.).*\.[A-Z]\w*$")
+_GRADIENT = re.compile(r"\.grad\b")
+_HOOKS = frozenset(["register_hook", "register_post_accumulate_grad_hook", "register_comm_hook"])
 _PARAMETERS = ("parameters", "named_parameters")
 
 
@@ -32,7 +37,7 @@ class _Trained(NamedTuple):
 def left_unwrapped(code: Code) -> Iterator[Finding]:
     """Yield a warning for a model that an optimizer trains, if it is not wrapped and others are."""
     trained = list(_trained(code))
-    if not any(is_wrapped(code, one.model, one.module) for one in trained) or averages_itself(code):
+    if not any(is_wrapped(code, one.model, one.module) for one in trained) or _may_average(code):
         return
     for one in trained:
         if is_wrapped(code, one.model, one.module) is False and _is_apart(code, one):
@@ -46,6 +51,19 @@ def left_unwrapped(code: Code) -> Iterator[Finding]:
                 f"wrap {name} as well",
             )
             return
+
+
+def _may_average(code: Code) -> bool:
+    """Return whether gradients may be averaged in another way than by wrappers: by collectives, hooks or a library."""
+    sets_gradients = "grad" in code.program.attribute_stores
+    hands_on = any(
+        code.program.called(call, module) is None
+        and not name.startswith("torch.")
+        and _GRADIENT.search(ast.unparse(given))
+        for module, call, name in code.reached.calls
+        for given in call.args
+    )
+    return averages_itself(code) or sets_gradients or hands_on or bool(_HOOKS & code.names)
 
 
 def _trained(code: Code) -> Iterator[_Trained]:
@@ -72,26 +90,24 @@ def _is_apart(code: Code, one: _Trained) -> bool:
     if not values or not all(isinstance(value, ast.Call) and _makes_model(code, value, one) for value in values):
         return False
     name = spelled(one.model)
-    for module, call, called in code.program.calls:
-        if module is not one.module:
-            continue
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if any(spelled(inner) == name for part in given for inner in _items(part)) and _may_hold(code, call, called):
-            return False
-    return True
+    uses = (node for node in one.module.of(type(one.model)) if spelled(node) == name)
+    return all(_leaves_apart(code, node, one.module) for node in uses)
 
 
-def _items(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield an argument, or the items of a list or a mapping."""
-    yield node
-    if isinstance(node, (ast.List, ast.Tuple)):
-        yield from node.elts
-    elif isinstance(node, ast.Dict):
-        yield from node.values
+def _leaves_apart(code: Code, use: ast.expr, module: Module) -> bool:
+    """Return whether a use of a model only calls it, asks it for something, or hands it to what does not keep it."""
+    above = module.parents.get(use)
+    if isinstance(above, ast.Attribute):
+        return above.attr != "requires_grad_"
+    if not isinstance(getattr(use, "ctx", None), ast.Load):
+        return True
+    while isinstance(above, (ast.List, ast.Tuple, ast.keyword)):
+        above = module.parents.get(above)
+    return isinstance(above, ast.Call) and (above.func is use or not _may_keep(code, above, module))
 
 
 def _makes_model(code: Code, call: ast.Call, one: _Trained) -> bool:
-    """Return whether a call makes a model, or returns one that it is called of, as `.to(device)` does."""
+    """Return whether a call makes a model with parameters, or returns the one that it is called of: `.to(device)`."""
     made: ast.expr = call
     while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in SAME_MODEL:
         made = made.func.value
@@ -99,12 +115,19 @@ def _makes_model(code: Code, call: ast.Call, one: _Trained) -> bool:
         return True
     name = code.program.name_of(made.func, one.module) if isinstance(made, ast.Call) else ""
     found = code.program.definition(name) if name else None
-    return name.startswith(MODELS) if found is None else isinstance(found[1], ast.ClassDef)
+    if found is None:
+        return name.startswith(MODELS) and not name.endswith("Loss")
+    inner = (code.program.name_of(node.func, found[0]) for node in walk(found[1]) if isinstance(node, ast.Call))
+    return isinstance(found[1], ast.ClassDef) and any(map(_HAS_PARAMETERS.search, inner))
 
 
-def _may_hold(code: Code, call: ast.Call, name: str) -> bool:
+def _may_keep(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a call makes an object that may have a model as its part, or may wrap it."""
-    found = code.program.definition(name)
-    is_unknown = found is None and not name.startswith("torch.") and not isinstance(call.func, ast.Attribute)
+    name = code.program.name_of(call.func, module)
+    found = code.program.definition(name) or code.program.called(call, module)
+    if found is not None:
+        return isinstance(found[1], ast.ClassDef)
     is_layer = name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper()
-    return is_ddp(name) or is_layer or is_unknown or (found is not None and isinstance(found[1], ast.ClassDef))
+    is_method = isinstance(call.func, ast.Attribute) and not code.program.is_of_library(call.func.value, module)
+    is_unknown = not name.startswith(("torch.", "apex.")) and not isinstance(call.func, ast.Attribute)
+    return is_ddp(name) or is_sharding(name) or is_layer or is_method or is_unknown

@@ -25,7 +25,7 @@ def check_exchanging(code: Code) -> Iterator[Finding]:
 def _text_of(lost: Lost) -> str:
     if lost.is_at_end:
         return (
-            "at the end of the data the optimizer steps with fewer parts than usual, and no backward() of these "
+            "if an epoch ends with fewer parts than a step has, the optimizer steps, and no backward() of these parts "
             "averages the gradients: what they add stays on each process"
         )
     if lost.some:

@@ -30,6 +30,8 @@ _MAKE_GROUPS = (
 _LONGEST_WAY, _MOST_CALLS = 3, 8  # functions that call one another, and calls of one of them
 _SAYS_SO = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*\.?(?:init|set_?up|launch)", re.IGNORECASE)
 
+_CHANGES_WORDS = frozenset(["argv", "exec", "setattr"])  # they may give a local rank that is not passed
+
 
 def check_ranks(code: Code) -> Iterator[Finding]:
     """Yield what is wrong with the way in which the code gets its rank and its processes."""
@@ -153,7 +155,7 @@ def _local_rank(code: Code) -> Iterator[Finding]:
     if not declared or code.line.gaps:
         return
     option = declared[0]
-    if code.has_framework:
+    if code.has_framework and not (_CHANGES_WORDS & code.names and _may_read_environment(code)):
         yield from _left_out_of_group(code, option)
     if code.has_framework or _may_read_environment(code):
         return

@@ -92,12 +92,14 @@ def _size_in_settings(code: Code) -> Iterator[Finding]:
     """Yield a warning for `params["world_size"] = 16` in a job with another number of processes."""
     reached = [(module, node) for module, node in code.program.of(ast.Subscript) if code.reached.of(node, module)]
     sizes = [(key, module, node) for module, node in reached if _SIZE_NAME.fullmatch(key := _key_of(node))]
-    read = {key for key, _, node in sizes if isinstance(node.ctx, ast.Load)}
+    read = {(key, spelled(node.value)) for key, _, node in sizes if isinstance(node.ctx, ast.Load)}
     stores = [(key, module, node) for key, module, node in sizes if isinstance(node.ctx, ast.Store)]
     for key, module, node in stores if len(stores) == 1 else ():
         value = assigned_to(node, module)
         size = value.value if isinstance(value, ast.Constant) else None
-        if is_count(size) and code.world_size not in (None, size) and key in read:
+        owner = spelled(node.value)
+        is_read = (key, owner) in read and not _is_changed_as_a_whole(code, owner)
+        if is_count(size) and code.world_size not in (None, size) and is_read:
             yield Finding(
                 "warning",
                 "fixed-world-size",
@@ -105,6 +107,14 @@ def _size_in_settings(code: Code) -> Iterator[Finding]:
                 f"{ast.unparse(node)} is {size!r}, but the job has {code.world_size} processes",
                 "use dist.get_world_size(), or read WORLD_SIZE from the environment",
             )
+
+
+def _is_changed_as_a_whole(code: Code, owner: str) -> bool:
+    """Return whether a mapping may get entries that are not written down: `params.update(…)`, `params[name] = …`."""
+    updates = any(spelled(call.func) == f"{owner}.update" for _, call, _ in code.program.calls)
+    merges = any(spelled(node.target) == owner for _, node in code.program.of(ast.AugAssign))
+    stores = (node for _, node in code.program.of(ast.Subscript) if isinstance(node.ctx, ast.Store))
+    return updates or merges or any(spelled(node.value) == owner and not _key_of(node) for node in stores)
 
 
 def _key_of(node: ast.Subscript) -> str:

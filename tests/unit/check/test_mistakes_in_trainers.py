@@ -529,3 +529,95 @@ def test_a_missing_package_does_not_hide_what_the_processes_do(tmp_path: Path) -
     (tmp_path / "train.py").write_text(f"import wandb\n{on_cpus}")
     checks = {finding.check for finding in findings(tmp_path, missing=["wandb"])}
     assert checks >= {"packages", "unset"}
+
+
+READ_ONCE = NAMED.replace('    torch.save({}, os.path.join(folder, f"{rank}.pt"))\n', "READ")
+KEPT_IN = KEPT.replace("GUARD", "local_rank != 0")
+ON_ZERO = "    if rank == 0:\n        print(evaluate(MODEL, loader))\n"
+ALL_FIRST = "    print(evaluate(model, loader))\n" + ON_ZERO
+TOGETHER = TWO_MODELS.replace("AVERAGE", "")
+IN_SPLIT = SPLIT.replace("SEED", "seed + rank")
+BY_RANK = RING.replace("SEED", "3 + rank")
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        ("unset", READ_ONCE.replace("READ", '    if "folder" in locals():\n        print(folder)\n')),
+        ("unset", READ_ONCE.replace("READ", '    "folder" in locals() and print(folder)\n')),
+        ("unset", READ_ONCE.replace("READ", "    if settings.should_save:\n        print(folder)\n")),
+        ("unset", READ_ONCE.replace("READ", "    while not queue.empty():\n        print(queue.get(), folder)\n")),
+        ("unset", READ_ONCE.replace("READ", "    with contextlib.suppress(NameError):\n        print(folder)\n")),
+        (
+            "unset",
+            KEPT_IN.replace(
+                "    def save", "    def load(self, state):\n        vars(self).update(state)\n    def save"
+            ),
+        ),
+        ("unset", KEPT_IN.replace('Trainer("/', 'Trainer.folder = "/shared"\nTrainer("/')),
+        (
+            "rank-0-collective",
+            f"{STARTED}\nparser = argparse.ArgumentParser()\nparser.add_argument('--ddp', action='store_true')\n"
+            "args = parser.parse_args()\nif not args.ddp or rank == 0:\n    dist.barrier()\n",
+        ),
+        ("rank-0-collective", BUFFERED.replace(ON_ZERO, ALL_FIRST).replace("MODEL", "model")),
+        (
+            "rank-0-collective",
+            BUFFERED.replace("MODEL", "model").replace("net, device", "net, broadcast_buffers=False, device"),
+        ),
+        (
+            "rank-0-collective",
+            BUFFERED.replace("MODEL", "model") + "    else:\n        evaluate(model, loader)\n",
+        ),
+        ("never-synchronized", TOGETHER.replace("WRAP", "").replace("nn.Linear(4, 1).cuda()", "nn.MSELoss()")),
+        (
+            "never-synchronized",
+            TOGETHER.replace("net = DDP(net)", "net.head = head\nnet = DDP(net)").replace("WRAP", ""),
+        ),
+        ("never-synchronized", TOGETHER.replace("WRAP", "others = [DDP(one) for one in [head]]")),
+        ("never-synchronized", TOGETHER.replace("WRAP", "head.requires_grad_(False)")),
+        (
+            "schedule-length",
+            SCHEDULED.replace(
+                "steps = LENGTH", "n = dist.get_world_size()\nsteps = len(data) // 4\nsteps = steps // n"
+            ),
+        ),
+        (
+            "schedule-length",
+            ACCELERATED.replace("Accelerator()", "Accelerator(split_batches=True)")
+            .replace("FIRST", PREPARE)
+            .replace("THEN", "scheduler = accelerator.prepare(scheduler)")
+            .replace("NUMBER", "steps"),
+        ),
+        ("schedule-length", BY_EPOCH.replace("GIVEN = ", "used = ").replace("GIVEN", "scheduler")),
+        (
+            "fixed-world-size",
+            IN_SETTINGS.replace("SIZE", "16").replace("train(params)\n", "params.update(load())\ntrain(params)\n", 1),
+        ),
+        ("sampler-seed", IN_SPLIT.replace("data = data.shuffle(", "other = data.shuffle(")),
+        (
+            "reduced-to-one",
+            STOPPED.replace("COMBINE", "dist.reduce(total, dst=0)").replace(
+                "            if early", "            dist.all_reduce(stop)\n            if early"
+            ),
+        ),
+        ("unequal-start", BY_RANK.replace("optimizer =", "nn.init.zeros_(model.weight)\noptimizer =")),
+        (
+            "local-rank",
+            WITH_DEEPSPEED.replace("DEFAULT", "-1").replace(
+                "parser = deepspeed",
+                "sys.argv.append(f\"--local_rank={os.environ['LOCAL_RANK']}\")\nparser = deepspeed",
+            ),
+        ),
+    ],
+)
+def test_what_only_looks_like_a_mistake(check: str, text: str, tmp_path: Path) -> None:
+    assert check not in found(tmp_path, text, **GPUS)
+
+
+@pytest.mark.parametrize(
+    "reads", ["from sys import argv as words", "from omegaconf import OmegaConf\nOmegaConf.from_cli()"]
+)
+def test_words_that_something_else_reads(reads: str, tmp_path: Path) -> None:
+    text = f"import argparse\n{reads}\nparser = argparse.ArgumentParser()\nargs, _ = parser.parse_known_args()\n"
+    assert "argument-ignored" not in found(tmp_path, text, hyperparameters={"epochs": "3"})

@@ -41,7 +41,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     line = CommandLine(
         "argparse",
         is_strict=bool(sure),
-        drops_rest=not any(node.attr == "argv" for _, node in program.of(ast.Attribute))
+        drops_rest=not _reads_words_otherwise(program)
         and all(how in LENIENT and _drops_rest(call, module) for module, call, how in search.parses),
         parsed_at=module.where(call),
         gaps=tuple(gaps(search)),
@@ -58,6 +58,16 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     return replace(line, options=tuple(own))
 
 
+def _reads_words_otherwise(program: Program) -> bool:
+    """Return whether something else may read the words of the command line."""
+    names = {node.attr for _, node in program.of(ast.Attribute)}
+    imported = {name for module in program.modules.values() for name in module.aliases.values()}
+    reads_all = any(name.startswith(("absl", "sys.argv", "fire", "hydra")) for name in imported)
+    return (
+        reads_all or not names.isdisjoint(("argv", "from_cli")) or any(name.endswith("from_cli") for name in imported)
+    )
+
+
 def _drops_rest(call: ast.Call, module: Module) -> bool:
     """Return whether nothing uses the words that a parser does not know: `args, _ = parser.parse_known_args()`."""
     match module.parents.get(call):
@@ -65,7 +75,8 @@ def _drops_rest(call: ast.Call, module: Module) -> bool:
             return True
         case ast.Assign(targets=[ast.Tuple(elts=[_, ast.Name(id=rest)])]):
             used = (node for node in walk(module.scope_of(call)) if isinstance(node, ast.Name) and node.id == rest)
-            return not any(isinstance(node.ctx, ast.Load) for node in used)
+            is_shared = any(rest in one.names for one in module.of(ast.Global, ast.Nonlocal))
+            return not is_shared and not any(isinstance(node.ctx, ast.Load) for node in used)
     return False
 
 
