@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import pairwise
 
 from jobsubmit.check.code import ACCELERATOR, INIT, MESHES, Code, is_ddp
@@ -43,7 +43,7 @@ def check_group(code: Code) -> Iterator[Finding]:
             yield from _used_before(
                 made[0], [one for one in leading_to(code, calls, needing, of_some_rank=True) if not _is_asked(one)]
             )
-            yield from _made_again(calls[0][0], made)
+            yield from _made_again(calls[0][0], made, asking=makers)
 
 
 def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:
@@ -76,10 +76,17 @@ def _needs_group(call: ast.Call, name: str) -> bool:
     return name in _NEEDS or is_ddp(name)
 
 
-def _made_again(module: Module, made: list[Place]) -> Iterator[Finding]:
-    """Yield an error for a second group in the same scope, unless the first one may have been destroyed."""
+def _made_again(module: Module, made: list[Place], asking: Container[ast.AST]) -> Iterator[Finding]:
+    """Yield an error for a second group in the same scope, unless the first one may have been destroyed.
+
+    Those that are `asking`, of frameworks, make none where there is one.
+    """
     for first, second in pairwise(made):
-        if first.inner is second.inner or _may_destroy(module, first.call.lineno, second.call.lineno):
+        if (
+            first.inner is second.inner
+            or second.inner in asking
+            or _may_destroy(module, first.call.lineno, second.call.lineno)
+        ):
             continue
         conditions = (node for one in _conditions(module, second.call) for node in walk(one.test))
         if _is_asked(first) or _is_asked(second) or any(map(_asks, conditions)):

@@ -29,6 +29,7 @@ from jobsubmit.common.finding import Finding
 _DATA_PARALLEL = "torch.nn.DataParallel"
 _ON_CPU = ("torch.nn.", "torchvision.models.")
 _TO_DEVICE = ("to", "cuda", "to_empty")
+_CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
 _LOOKS = ("type", "print", "len", "isinstance", "id", "repr", "str")
 _USES_INNER = ("forward", "__call__", "join", "no_sync", "train_batch")
 
@@ -168,9 +169,10 @@ def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
         return given is not None and _is_on_cpu(code, given, module)
     if name.startswith(_ON_CPU):
         inner = (arg for arg in made.args if isinstance(arg, ast.Call))
-        return not any(
+        is_moved = any(
             isinstance(node, ast.Attribute) and node.attr in _TO_DEVICE for arg in inner for node in walk(arg)
         )
+        return not is_moved and not (name.rpartition(".")[2] in _CONTAINERS and _holds_variables(made))
     found = code.program.definition(name)
     if found is None or not isinstance(found[1], ast.ClassDef):
         return False
@@ -178,6 +180,13 @@ def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
         return False  # what it inherits may move it
     text = ast.unparse(found[1])
     return not any(word in text for word in ("cuda", "device", ".to("))
+
+
+def _holds_variables(made: ast.Call) -> bool:
+    """Return whether a container of layers is made of variables: these may be on a GPU."""
+    collections = (arg for arg in made.args if isinstance(arg, (ast.List, ast.Tuple, ast.Dict)))
+    items = [item for one in collections for item in (one.values if isinstance(one, ast.Dict) else one.elts)]
+    return any(isinstance(item, ast.Name) for item in (*made.args, *items))
 
 
 def _is_moved(one: Wrapped, made: ast.expr) -> bool:

@@ -601,6 +601,12 @@ BY_RANK = RING.replace("SEED", "3 + rank")
                 "            if early", "            dist.all_reduce(stop)\n            if early"
             ),
         ),
+        ("second-init", f"{STARTED}\nfrom accelerate import Accelerator\naccelerator = Accelerator()\n"),
+        (
+            "model-on-cpu",
+            f"{STARTED}\na = nn.Linear(4, 4).cuda()\nnet = nn.ModuleDict({{'a': a}})\n"
+            "model = DDP(net, device_ids=[int(os.environ['LOCAL_RANK'])])\n",
+        ),
         ("unequal-start", BY_RANK.replace("optimizer =", "nn.init.zeros_(model.weight)\noptimizer =")),
         (
             "local-rank",
