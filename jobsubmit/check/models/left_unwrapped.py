@@ -21,7 +21,6 @@ from jobsubmit.common.finding import Finding
 
 # Layers of torch that may have parameters; a class of the program may be one.
 _HAS_PARAMETERS = re.compile(r"^torch\.nn\.(?!\w*Loss$)[A-Z]\w*$|^(?!torch\.).*\.[A-Z]\w*$")
-_GRADIENT = re.compile(r"\.grad\b")
 _HOOKS = frozenset(["register_hook", "register_post_accumulate_grad_hook", "register_comm_hook"])
 _PARAMETERS = ("parameters", "named_parameters")
 
@@ -55,15 +54,19 @@ def left_unwrapped(code: Code) -> Iterator[Finding]:
 
 def _may_average(code: Code) -> bool:
     """Return whether gradients may be averaged in another way than by wrappers: by collectives, hooks or a library."""
-    sets_gradients = "grad" in code.program.attribute_stores
-    hands_on = any(
-        code.program.called(call, module) is None
-        and not name.startswith("torch.")
-        and _GRADIENT.search(ast.unparse(given))
-        for module, call, name in code.reached.calls
-        for given in call.args
+    if averages_itself(code) or "grad" in code.program.attribute_stores or _HOOKS & code.names:
+        return True
+    gradients = (
+        (module, next((one for one in module.above(node) if isinstance(one, ast.Call)), None))
+        for module, node in code.program.of(ast.Attribute)
+        if node.attr == "grad"
     )
-    return averages_itself(code) or sets_gradients or hands_on or bool(_HOOKS & code.names)
+    return any(
+        call is not None
+        and not code.program.name_of(call.func, module).startswith("torch.")
+        and code.program.called(call, module) is None
+        for module, call in gradients
+    )
 
 
 def _trained(code: Code) -> Iterator[_Trained]:
