@@ -56,16 +56,14 @@ def _may_average(code: Code) -> bool:
     """Return whether gradients may be averaged in another way than by wrappers: by collectives, hooks or a library."""
     if averages_itself(code) or "grad" in code.program.attribute_stores or _HOOKS & code.names:
         return True
-    gradients = (
-        (module, next((one for one in module.above(node) if isinstance(one, ast.Call)), None))
+    return any(
+        isinstance(above, ast.Call)
+        and node in {inner for given in above.args for inner in walk(given)}
+        and not code.program.name_of(above.func, module).startswith("torch.")
+        and code.program.called(above, module) is None
         for module, node in code.program.of(ast.Attribute)
         if node.attr == "grad"
-    )
-    return any(
-        call is not None
-        and not code.program.name_of(call.func, module).startswith("torch.")
-        and code.program.called(call, module) is None
-        for module, call in gradients
+        for above in module.above(node)
     )
 
 
