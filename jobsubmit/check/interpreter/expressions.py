@@ -74,9 +74,7 @@ class Expressions(Variables):
         self.joined_as: Any = None  # the rank that the process group was given
         self.costs: dict[ast.AST, tuple[int, int]] = {}  # calls of each function, and steps in them
         self.beyond: dict[ast.Subscript, Place] = {}  # places that lists do not have
-        self.unset: dict[
-            ast.Name | ast.Attribute, Module
-        ] = {}  # variables and fields that are not set where they are read
+        self.unset: dict[ast.Name | ast.Attribute, Module] = {}  # what is read before it is set
         self.by_zero: dict[ast.BinOp | ast.AugAssign, Module] = {}  # divisions by zero
         self.stored: dict[ast.AST, frozenset[str] | None] = {}  # attributes that functions may set
         self.happened = 0  # events until now
