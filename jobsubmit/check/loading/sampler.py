@@ -27,7 +27,7 @@ _PARTS = frozenset(
         *("DistributedBatchSampler", "DataPartitioner", "StreamingDataset", "WebDataset", "StatefulDataLoader"),
     ]
 )
-_OF_ALL = {"torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler"}
+_OF_ALL = frozenset(["torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler"])
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _SHUFFLES = re.compile(r"permutation|shuffle|randperm|\.sample$")
 _SPLITTERS = ("split_dataset_by_node", "shard")
