@@ -215,7 +215,10 @@ def _stopped_by_own_counter(finder: CollectiveFinder) -> Iterator[Finding]:
     """
     for module, node in finder.code.program.of(ast.If):
         loop = _loop_left_by(node, module)
-        counter = node.test.left if isinstance(node.test, ast.Compare) else None
+        test = node.test
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):  # `patience and bad >= patience`
+            test = next((one for one in test.values if isinstance(one, ast.Compare)), test)
+        counter = test.left if isinstance(test, ast.Compare) else None
         counter = counter.right if isinstance(counter, ast.BinOp) and isinstance(counter.op, ast.Sub) else counter
         name = spelled(counter) if counter is not None else ""
         if loop is None or not name or not finder.code.reached.of(node, module):
@@ -269,8 +272,14 @@ def _loop_left_by(node: ast.If, module: Module) -> ast.For | ast.While | None:
     if not isinstance(node.body[-1], (ast.Break, ast.Return)):
         return None
     loop, tests = loop_and_tests(node.body[-1], module)
+    tests = [one for one in tests if one is node or not _is_now_and_then(one.test)]
     around = [one.orelse for one in tests[1:]]  # `if loss < best: … elif …: break`
     return loop if tests[:1] == [node] and around in ([], [[node]]) else None
+
+
+def _is_now_and_then(test: ast.expr) -> bool:
+    """Return whether a condition holds in every so many epochs or steps, on all ranks: `(epoch + 1) % 5 == 0`."""
+    return any(isinstance(node, ast.Mod) for node in walk(test))
 
 
 def _reads_clock(code: Code, test: ast.expr, module: Module) -> bool:

@@ -43,6 +43,8 @@ def check_accelerated_schedules(code: Code) -> Iterator[Finding]:
 def _of_one_process(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:
     for module, call, _ in code.reached.calls:
         steps = argument(call, "num_training_steps")
+        if steps is not None and call in prepared:
+            yield from _divided(code, steps, call, module)
         if steps is None or call not in prepared or _OF_WORLD.search(words_of(code, steps, module)):
             continue
         for home, part in origins(code, steps, module):
@@ -57,6 +59,22 @@ def _of_one_process(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:
                         f"steps of one process ({home.where(one)}): it ends too early",
                         "multiply its numbers of steps by accelerator.num_processes, or do not give it to prepare()",
                     )
+
+
+def _divided(code: Code, steps: ast.expr, call: ast.Call, module: Module) -> Iterator[Finding]:
+    """Yield a warning where the number of steps is divided by that of the processes."""
+    for home, part in origins(code, steps, module):
+        for one in walk(part):
+            is_division = isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Div, ast.FloorDiv))
+            if is_division and spelled(one.right).endswith("num_processes"):  # type: ignore[attr-defined]
+                yield Finding(
+                    "warning",
+                    "schedule-length",
+                    module.where(call),
+                    f"Accelerate advances this schedule by {code.world_size} for each step, and its length is divided "
+                    f"by the number of processes as well ({home.where(one)}): it ends too early",
+                    "do not divide it, or do not give the schedule to prepare()",
+                )
 
 
 def _of_epochs(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:

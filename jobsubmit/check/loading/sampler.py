@@ -30,6 +30,7 @@ _PARTS = frozenset(
 _OF_ALL = frozenset(["torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler"])
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _SHUFFLES = re.compile(r"permutation|shuffle|randperm|\.sample$")
+_AT_LEAST_ONE = ("gradient_accumulation_steps", "per_device_train_batch_size", "per_device_eval_batch_size")
 _SPLITTERS = ("split_dataset_by_node", "shard")
 _SEEDERS = ("manual_seed", "seed", "seed_everything", "set_seed")
 _SEEDS = ("manual_seed", "RandomState", "default_rng", "Random")
@@ -43,6 +44,7 @@ def check_sampler(code: Code) -> Iterator[Finding]:
         yield from _shuffled_sampler(code)
         yield from _seeded_by_rank(code)
         yield from _empty_batch(code)
+        yield from _no_steps(code)
 
 
 def is_loader(code: Code, name: str) -> bool:
@@ -241,6 +243,23 @@ def _empty_batch(code: Code) -> Iterator[Finding]:
                 "choose a batch size of at least one sample per process",
             )
             return
+
+
+def _no_steps(code: Code) -> Iterator[Finding]:
+    """Yield an error for numbers of Trainer that are 0 after a division by the number of processes."""
+    for module, call, name in code.reached.calls:
+        for given in call.keywords if name.endswith(".TrainingArguments") else ():
+            value = code.values.of(given.value, module) if given.arg in _AT_LEAST_ONE else None
+            if is_count(value) and not value:
+                yield Finding(
+                    code.level_of(call, module),
+                    "empty-batch",
+                    module.where(given.value),
+                    f"{given.arg}={ast.unparse(given.value)} is 0 with {code.world_size} processes: Trainer divides by "
+                    "it",
+                    "choose a number that is at least the number of processes by which it is divided",
+                )
+                return
 
 
 def _sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:

@@ -159,11 +159,19 @@ def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
         return
     for node in walk(scope):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.lineno >= call.lineno:
-            if ast.unparse(node.value) in names and not _shortens(node, module):
+            if ast.unparse(node.value) in names and not _shortens(node, module) and not _is_of_pass(node, module):
                 yield node.slice
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("np.split") and node.args:
             if ast.unparse(node.args[0]) in names and node.lineno >= call.lineno:
                 yield from (ast.Slice(), ast.Slice(lower=ast.Constant(0)))  # it cuts into a first part and the rest
+
+
+def _is_of_pass(part: ast.Subscript, module: Module) -> bool:
+    """Return whether each pass of a loop takes the next part: `for i in range(0, n, 8): batch = data[i : i + 8]`."""
+    loops = (above for above in module.above(part) if isinstance(above, ast.For))
+    counters = {ast.unparse(node) for loop in loops for node in walk(loop.target)}
+    lower = part.slice.lower if isinstance(part.slice, ast.Slice) else None
+    return lower is not None and any(ast.unparse(node) in counters for node in walk(lower))
 
 
 def _gives_to_all(node: ast.AST, names: list[str]) -> bool:

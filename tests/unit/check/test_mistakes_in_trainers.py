@@ -241,6 +241,36 @@ else:
 device_map = {{"": int(os.environ.get("LOCAL_RANK", "0"))}}
 engine, _, _, _ = deepspeed.initialize(args=args, model=nn.Linear(4, 1))
 """
+PATIENT = f"""{STARTED}
+data = TensorDataset(torch.ones(8, 4))
+loader = DataLoader(data, sampler=DistributedSampler(data))
+tested = DataLoader(data, sampler=DistributedSampler(data))
+model = DDP(nn.Linear(4, 1).cuda())
+best, bad, patience = 9.0, 0, 3
+for epoch in range(99):
+    loader.sampler.set_epoch(epoch)
+    for (x,) in loader:
+        model(x.cuda()).sum().backward()
+    if (epoch + 1) % 5 == 0:
+        with torch.no_grad():
+            loss = sum(model(x.cuda()).sum() for (x,) in tested)
+        COMBINE
+        if loss.item() < best:
+            best, bad = loss.item(), 0
+        else:
+            bad += 1
+        if patience and bad >= patience:
+            break
+"""
+HF = f"""{IMPORTED}
+from transformers import Trainer, TrainingArguments
+parser = argparse.ArgumentParser()
+parser.add_argument("--accumulate", type=int, default=8)
+args = parser.parse_args()
+args.accumulate = args.accumulate // int(os.environ["WORLD_SIZE"])
+given = TrainingArguments(output_dir="/shared/run", gradient_accumulation_steps=args.accumulate)
+Trainer(model=nn.Linear(4, 1), args=given).train()
+"""
 PREPARE = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
 STREAM = f"""{STARTED}
 import argparse
@@ -383,6 +413,18 @@ for x in DataLoader(Files(["a.npy"] * 80), batch_size=4, num_workers=args.num_wo
             "local-rank",
             WITH_DEEPSPEED.replace("DEFAULT", "-1"),
             WITH_DEEPSPEED.replace("DEFAULT", 'int(os.environ["LOCAL_RANK"])'),
+            GPUS,
+        ),
+        ("left-by-one", PATIENT.replace("COMBINE", ""), PATIENT.replace("COMBINE", "dist.all_reduce(loss)"), GPUS),
+        ("empty-batch", HF.replace("default=8", "default=2"), HF, GPUS),
+        (
+            "schedule-length",
+            ACCELERATED.replace("FIRST", "")
+            .replace("THEN", f"{PREPARE}\nscheduler = accelerator.prepare(scheduler)")
+            .replace("NUMBER", "steps // accelerator.num_processes"),
+            ACCELERATED.replace("FIRST", "")
+            .replace("THEN", f"{PREPARE}\nscheduler = accelerator.prepare(scheduler)")
+            .replace("NUMBER", "steps"),
             GPUS,
         ),
         ("unset", KEPT.replace("GUARD", "local_rank != 0"), KEPT.replace("GUARD", "rank != 0"), GPUS),
@@ -600,6 +642,13 @@ BY_RANK = RING.replace("SEED", "3 + rank")
             STOPPED.replace("COMBINE", "dist.reduce(total, dst=0)").replace(
                 "            if early", "            dist.all_reduce(stop)\n            if early"
             ),
+        ),
+        (
+            "split-by-rank",
+            f"{STARTED}\nimport random\nmodel = DDP(nn.Linear(4, 1).cuda())\n"
+            "def train(seen):\n    random.shuffle(seen)\n"
+            "    for i in range(0, len(seen), 8):\n        batch = torch.stack(seen[i : i + 8])\n"
+            "        model(batch).sum().backward()\ntrain(play())\n",
         ),
         ("second-init", f"{STARTED}\nfrom accelerate import Accelerator\naccelerator = Accelerator()\n"),
         (
