@@ -20,6 +20,7 @@ from command import Command, job_dir, wait_for_line
 from other_user import NOBODY, needs_root
 
 from jobsubmit.agent import processes
+from jobsubmit.common.file_lock import is_locked
 
 RUNS = ("STARTING", "RUNNING")
 BOOT = "import time\nprint('begun', flush=True)\nwhile True:\n    time.sleep(0.1)\n"
@@ -210,6 +211,7 @@ def test_a_copy_of_a_running_job_is_not_lost_and_not_deleted(
 def test_a_job_of_another_machine_is_running_there(jobsubmit: Command, tmp_path: Path) -> None:
     job = jobsubmit.json("create", write_job(tmp_path))["id"]
     jobsubmit("wait", job)
+    until(lambda: not is_locked(job_dir(job) / "lock"))  # its supervisor is exiting
     file = job_dir(job) / "status.json"
     status = json.loads(file.read_text())
     status["watcher"].update(host="gpu7", boot="another")
