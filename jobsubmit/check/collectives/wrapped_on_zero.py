@@ -53,9 +53,9 @@ def check_wrapped_on_zero(code: Code) -> Iterator[Finding]:
 
 def _sends_buffers(code: Code) -> bool:
     """Return whether a model may have buffers, and nothing may tell a wrapper to leave them alone."""
-    told = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
+    settings = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
     makes = (name.rpartition(".")[2] for _, _, name in code.program.calls)
-    return not told & _MAY_LEAVE_BUFFERS and any(map(_HAS_BUFFERS.search, makes))
+    return not settings & _MAY_LEAVE_BUFFERS and any(map(_HAS_BUFFERS.search, makes))
 
 
 def _is_evaluated_before(call: ast.Call, model: ast.expr, module: Module) -> bool:

@@ -17,7 +17,6 @@ from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _MAKES_SCHEDULE = re.compile(r"(?:LR|Scheduler|Restarts|WarmUp|Warmup)$|(?:^|_)schedule(?:r|_|$)")
-
 _OF_WORLD = re.compile(r"num_processes|world|n_?gpus?\b|n_?procs?\b", re.IGNORECASE)
 
 
@@ -26,9 +25,6 @@ def check_accelerated_schedules(code: Code) -> Iterator[Finding]:
 
     Source: `AcceleratedScheduler.step` of accelerate 0.20 and 1.x makes `num_processes` steps unless `split_batches`.
     """
-    keywords = {keyword.arg for _, keyword in code.program.of(ast.keyword)}
-    if {"split_batches", "step_scheduler_with_optimizer"} & (keywords | code.names) or not code.world_size:
-        return
     prepared = {
         part
         for module, call, _ in code.reached.calls
@@ -36,16 +32,23 @@ def check_accelerated_schedules(code: Code) -> Iterator[Finding]:
         for _, part in origins(code, given, module)
         if isinstance(part, ast.Call) and _MAKES_SCHEDULE.search(spelled(part.func))
     }
-    found = itertools.chain(_of_one_process(code, prepared), _of_epochs(code, prepared)) if prepared else ()
-    yield from itertools.islice(found, 1)
+    if prepared and code.world_size and not _steps_as_called(code):
+        yield from itertools.islice(itertools.chain(_of_one_process(code, prepared), _of_epochs(code, prepared)), 1)
+
+
+def _steps_as_called(code: Code) -> bool:
+    """Return whether a setting may have Accelerate make one step for each call."""
+    names = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
+    return not names.isdisjoint(("split_batches", "step_scheduler_with_optimizer"))
 
 
 def _of_one_process(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:
     for module, call, _ in code.reached.calls:
         steps = argument(call, "num_training_steps")
-        if steps is not None and call in prepared:
-            yield from _divided(code, steps, call, module)
-        if steps is None or call not in prepared or _OF_WORLD.search(words_of(code, steps, module)):
+        if steps is None or call not in prepared:
+            continue
+        yield from _divided(code, steps, call, module)
+        if _OF_WORLD.search(words_of(code, steps, module)):
             continue
         for home, part in origins(code, steps, module):
             for one in (node for node in walk(part) if isinstance(node, ast.Call)):

@@ -89,7 +89,7 @@ def _shuffled_sampler(code: Code) -> Iterator[Finding]:
     has_hooks = code.uses("lightning", "pytorch_lightning")  # such as `train_dataloader()`, which it calls
     for module, call, name in _calls_made(code) if has_hooks else code.reached.calls:
         is_known = is_loader(code, name)
-        sampler = _sampler_of(code, call, module) if is_known or _makes_given_loader(call, module) else None
+        sampler = sampler_of(code, call, module) if is_known or _makes_given_loader(call, module) else None
         if sampler is None or not _shuffles(code, call, module):
             continue
         parts = [(home, one) for home, part in origins(code, sampler, module) for one in _choices(part)]
@@ -262,7 +262,7 @@ def _no_steps(code: Code) -> Iterator[Finding]:
                 return
 
 
-def _sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
+def sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
     """Return the sampler that a loader is given, unless it surely is None."""
     found = argument(call, "sampler", _SAMPLER) or argument(call, "batch_sampler", _BATCH_SAMPLER)
     return None if found is not None and code.values.of(found, module) is None else found
@@ -270,7 +270,7 @@ def _sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
 
 def _may_give_parts(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a loader has a sampler, and any but those that go through all data."""
-    sampler = _sampler_of(code, call, module)
+    sampler = sampler_of(code, call, module)
     if sampler is None:
         return False
     parts = [(home, one) for home, part in origins(code, sampler, module) for one in _choices(part)]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import LOADERS, Code
+from jobsubmit.check.loading.sampler import sampler_of
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled
@@ -17,7 +18,6 @@ _MAKES_SCHEDULE = re.compile(r"sched|warmup|onecycle|cosine|anneal|\blr_", re.IG
 _OF_WORLD = re.compile(
     r"world|dist_|replica|procs|n_?gpus?\b|gpus|num_gpu|n_?procs?\b|nproc|num_proc|device_count|rank", re.IGNORECASE
 )
-_SAMPLER, _BATCH_SAMPLER = 3, 4  # the positions of the arguments of DataLoader
 
 
 def check_schedules(code: Code) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def _sizes_of_parts(code: Code) -> Iterator[tuple[str, str]]:
     """Yield data sets of which each process gets its part, with the size of its batches, as they are spelled."""
     for module, call, name in code.reached.calls:
         data = argument(call, "dataset", 0) if name in LOADERS else None
-        sampler = argument(call, "sampler", _SAMPLER) or argument(call, "batch_sampler", _BATCH_SAMPLER)
+        sampler = sampler_of(code, call, module)
         if data is None or sampler is None or "DistributedSampler(" not in words_of(code, sampler, module):
             continue
         size = argument(call, "batch_size", 1) or _size_of_batches(code, sampler, module)

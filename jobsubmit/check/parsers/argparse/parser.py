@@ -41,8 +41,8 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     line = CommandLine(
         "argparse",
         is_strict=bool(sure),
-        drops_rest=not _reads_words_otherwise(program)
-        and all(how in LENIENT and _drops_rest(call, module) for module, call, how in search.parses),
+        drops_rest=all(how in LENIENT and _drops_rest(call, module) for module, call, how in search.parses)
+        and not _reads_words_otherwise(program),
         parsed_at=module.where(call),
         gaps=tuple(gaps(search)),
         settings=search.settings(),
