@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import FUNCTIONS, Module
-from jobsubmit.check.program.variables import assigned_to, variable_of
+from jobsubmit.check.program.variables import assigned_to, parameters, variable_of
 from jobsubmit.common.finding import Finding
 
 _SET_OTHERWISE = frozenset(["setattr", "__setattr__", "__dict__", "__getattr__", "set_defaults", "update", "Namespace"])
@@ -46,10 +46,19 @@ def _is_parsed(code: Code, node: ast.Name, module: Module) -> bool:
     scope, _ = variable_of(node, module)
     stores = module.own_stores.get((scope, node.id), ())
     if stores:
+        is_given = isinstance(scope, FUNCTIONS) and node.id in parameters(scope)
+        if is_given and not any(_is_before(store, node, scope, module) for store in stores):
+            return False
         return all(_is_parse(assigned_to(store, module)) for store in stores)
     calls = code.program.calls_to(scope, module) if isinstance(scope, FUNCTIONS) else ()
     given = [(home, given_for(call, scope, node.id)) for home, call in calls if isinstance(scope, FUNCTIONS)]
     return bool(given) and all(isinstance(one, ast.Name) and _is_parsed(code, one, home) for home, one in given)
+
+
+def _is_before(store: ast.Name, node: ast.Name, scope: ast.AST, module: Module) -> bool:
+    """Return whether a variable is set in each call of a function before an expression of it."""
+    statement = module.parents[store]
+    return module.parents.get(statement) is scope and store.lineno < node.lineno
 
 
 def _is_parse(node: ast.AST | None) -> bool:

@@ -82,7 +82,7 @@ def given_to_fields(program: Program) -> Mapping[str, Sequence[tuple[Module, ast
             if (default := default_of_field(field.value)) is not None:
                 found.setdefault(name, []).append((home, default))
         for at, call in program.calls_of.get(f"{home.name}.{owner.name}", ()):
-            for name, given in _given_by(call, list(fields)):
+            for name, given in given_by(call, list(fields)):
                 found.setdefault(name, []).append((at, given))
     return found
 
@@ -99,7 +99,7 @@ def is_record(owner: ast.ClassDef) -> bool:
     return bool({"dataclass", "NamedTuple", "frozen", "define"} & set(names))
 
 
-def _given_by(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
+def given_by(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
     """Yield what a call gives to each field; not what comes after `*values`."""
     for name, given in zip(names, call.args, strict=False):
         if isinstance(given, ast.Starred):

@@ -70,7 +70,8 @@ def _is_given_away(search: Search, call: ast.Call, name: str, module: Module) ->
         _is_parser(search, inner, module, names) for item in given for inner in _parts(item)
     ):
         return False
-    is_ours = search.program.definition(search.reached.names.get(call, name)) is not None
+    owner = search.program.definition(name.rpartition(".")[0])
+    is_ours = owner is not None or search.program.definition(search.reached.names.get(call, name)) is not None
     if is_ours or _is_inner(call, module):
         return False
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in search.program.methods
@@ -96,6 +97,8 @@ def _is_something_else(search: Search, node: ast.Name, module: Module) -> bool:
     if any(isinstance(one, ast.Name) and one.id == node.id for loop in loops for one in walk(loop.target)):
         return True
     function = module.function_of(node)
+    if function is not None and function.args.vararg is not None and function.args.vararg.arg == node.id:
+        return True
     inside = module.stores.get((function or module.tree, node.id), ())
     stores = [store for store in inside if module.function_of(store) is function and store.lineno <= node.lineno]
     made = [_made_by(module.parents.get(store)) for store in stores]

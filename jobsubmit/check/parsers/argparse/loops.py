@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.module import Module, class_around, spelled
-from jobsubmit.check.program.objects import default_of_field, fields_of
+from jobsubmit.check.program.module import Function, Module, class_around, spelled
+from jobsubmit.check.program.objects import default_of_field, fields_of, given_by
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.values import Values
@@ -45,6 +45,15 @@ def passes(values: Values, call: ast.Call, module: Module) -> list[Pass] | None:
         with_entry = replace(values, bound={**values.bound, **bound})
         found += _reaching(loop.body, call, with_entry, module, {})
     return found
+
+
+def names_of_option(values: Values, call: ast.Call, module: Module) -> tuple[Any, ...]:
+    """Return the names that a call gives an option, with those of a list (`*flags`) in its place."""
+    names: list[Any] = []
+    for item in call.args:
+        value = values.of(item.value if isinstance(item, ast.Starred) else item, module)
+        names += value if isinstance(item, ast.Starred) and isinstance(value, (list, tuple)) else [value]
+    return tuple(names)
 
 
 def keywords_of(values: Values, call: ast.Call, module: Module) -> list[ast.keyword]:
@@ -122,13 +131,14 @@ def _classes(values: Values, node: ast.expr | None, module: Module) -> list[ast.
 def _bound_to_entries(values: Values, loop: ast.For, module: Module) -> list[dict[str, ast.expr] | None] | None:
     """Return what the variables of a loop hold in each pass; None for a pass that is not clear."""
     entries = _entries(values, loop.iter, module)
-    return None if entries is None else [_bound(loop.target, entry) for entry in entries]
+    return None if entries is None else [_bound(values, loop.target, entry) for entry in entries]
 
 
-def _bound(target: ast.expr, entry: ast.expr) -> dict[str, ast.expr] | None:
-    """Return the variables of a loop with what they hold in one pass."""
+def _bound(values: Values, target: ast.expr, entry: ast.expr) -> dict[str, ast.expr] | None:
+    """Return the variables of a loop with what they hold in one pass, and the fields of a named tuple in them."""
     if isinstance(target, ast.Name):
-        return {target.id: entry}
+        fields = _fields_of_tuple(values, entry) if isinstance(entry, ast.Call) else {}
+        return {target.id: entry, **{f"{target.id}.{name}": given for name, given in fields.items()}}
     if isinstance(target, (ast.Tuple, ast.List)) and isinstance(entry, (ast.Tuple, ast.List)):
         if len(target.elts) == len(entry.elts) and all(isinstance(item, ast.Name) for item in target.elts):
             return {
@@ -137,6 +147,25 @@ def _bound(target: ast.expr, entry: ast.expr) -> dict[str, ast.expr] | None:
                 if isinstance(item, ast.Name)
             }
     return None
+
+
+def _fields_of_tuple(values: Values, call: ast.Call) -> dict[str, ast.expr]:
+    """Return what a call gives to the fields of a named tuple: `Option = namedtuple("Option", "flags type")`."""
+    made = [
+        node.value
+        for module, node in values.program.of(ast.Assign)
+        if spelled(node.targets[0]) == spelled(call.func) and isinstance(node.value, ast.Call)
+        if values.program.name_of(node.value.func, module) == "collections.namedtuple"
+    ]
+    names = made[0].args[1] if len(made) == 1 and len(made[0].args) > 1 else None
+    match names:
+        case ast.Constant(value=str(text)):
+            fields = text.replace(",", " ").split()
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            fields = [str(getattr(one, "value", "")) for one in elements]
+        case _:
+            fields = []
+    return dict(given_by(call, fields))
 
 
 def _entries(values: Values, node: ast.expr, module: Module, depth: int = 0) -> list[ast.expr] | None:
@@ -149,6 +178,11 @@ def _entries(values: Values, node: ast.expr, module: Module, depth: int = 0) -> 
         found = _entries(values, assigned, module, depth + 1)
         if found is not None:
             return found
+    function = module.function_of(node) if isinstance(node, ast.Name) else None
+    if isinstance(node, ast.Name) and function is not None and node.id in parameters(function):
+        found = _entries_of_parameter(values, node.id, function, module, depth)
+        if found is not None:
+            return found
     is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args
     if is_method and node.func.attr in ("items", "keys"):  # type: ignore[attr-defined]
         pairs = _pairs(values, node.func.value, module, 0)  # type: ignore[attr-defined]
@@ -158,6 +192,21 @@ def _entries(values: Values, node: ast.expr, module: Module, depth: int = 0) -> 
         return [key if keys_only else ast.Tuple([key, value], ast.Load()) for key, value in pairs]
     pairs = _pairs(values, node, module, 0)
     return None if pairs is None else [key for key, _ in pairs]
+
+
+def _entries_of_parameter(
+    values: Values, name: str, function: Function, module: Module, depth: int
+) -> list[ast.expr] | None:
+    """Return what a parameter holds in all calls of its function together."""
+    found: list[ast.expr] = []
+    calls = values.program.calls_to(function, module)
+    for home, call in calls:
+        given = given_for(call, function, name)
+        entries = None if given is None else _entries(values, given, home, depth + 1)
+        if entries is None:
+            return None
+        found += entries
+    return found if calls else None
 
 
 def _pairs(values: Values, node: ast.expr | None, module: Module, depth: int) -> list[Pair] | None:

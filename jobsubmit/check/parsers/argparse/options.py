@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobsubmit.check.parsers.accepted import Option
-from jobsubmit.check.parsers.argparse.loops import Pass, keywords_of, type_name
+from jobsubmit.check.parsers.argparse.loops import Pass, keywords_of, names_of_option, type_name
 from jobsubmit.check.parsers.argparse.search import Search
 from jobsubmit.check.program.known_parsers import ADDERS, MAKERS
 from jobsubmit.check.program.module import Module
@@ -48,7 +48,7 @@ def options(search: Search, adds: Sequence[tuple[Module, ast.Call]] | None = Non
 
 def _option(search: Search, call: ast.Call, module: Module, one: Pass | None = None) -> Option:
     values = one.values if one else search.values
-    names = tuple(values.of(item, module) for item in call.args)
+    names = names_of_option(values, call, module)
     settings: dict[str, Any] = {}
     kind, default = "", UNKNOWN
     is_sure = search.reached.is_sure(call, module) and (search.is_one_parser or bool(search.subparsers))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from jobsubmit.check.parsers.argparse.loops import Pass, passes
+from jobsubmit.check.parsers.argparse.loops import Pass, names_of_option, passes
 from jobsubmit.check.program.known_parsers import MAKERS
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
@@ -129,7 +129,7 @@ class Search:
 
     def has_plain_name(self, call: ast.Call, module: Module) -> bool:
         """Return whether the names of an option are known."""
-        names = [self.values.of(item, module) for item in call.args]
+        names = names_of_option(self.values, call, module)
         return bool(names) and all(isinstance(name, str) for name in names)
 
     def loops(self, call: ast.Call, module: Module) -> list[Pass] | None:
@@ -137,8 +137,8 @@ class Search:
         if self.has_plain_name(call, module):
             return None
         found = passes(self.values, call, module)
-        named = all(isinstance(one.values.of(item, module), str) for one in found or () for item in call.args)
-        return found if found and call.args and named else None
+        named = (name for one in found or () for name in names_of_option(one.values, call, module))
+        return found if found and call.args and all(isinstance(name, str) for name in named) else None
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of the parser; of several, what they have in common."""
