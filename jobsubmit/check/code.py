@@ -17,7 +17,7 @@ from jobsubmit.check.interpreter.trace import Observed
 from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.argparse.observed import with_observed
 from jobsubmit.check.parsers.find import find_command_line
-from jobsubmit.check.program.calls import SPAWNS, Reach, argument
+from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_arguments
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed, compose
 from jobsubmit.check.program.lookups import names_looked_up
@@ -101,6 +101,12 @@ _STARTERS = frozenset(
     ]
 )
 
+_PARTS_OF_MODELS = frozenset(  # with them, some processes train on the same data
+    [
+        *("PipelineModule", "deepspeed_io", "mpu", "tensor_parallel", "tensor_model_parallel_size"),
+        *("sequence_parallel_size", "initialize_model_parallel"),
+    ]
+)
 _INIT_OF_DEEPSPEED = "deepspeed.init_distributed"
 _LAUNCHES_OF_DETECTRON = ("detectron2.engine.launch", "detectron2.engine.launch.launch")  # always with NCCL
 _LOCAL_RANK = ("--local-rank", "--local_rank")
@@ -348,6 +354,24 @@ class Code:
         found = self.program.definition(name)
         bases = found[1].bases if found is not None and isinstance(found[1], ast.ClassDef) else ()
         return found is not None and any(is_ddp(self.program.name_of(base, found[0])) for base in bases)
+
+    @cached_property
+    def leaves_data_to_program(self) -> bool:
+        """Return whether no library may divide the data among the processes, or combine their results."""
+        return not self.has_framework or self.has_only_engine
+
+    @cached_property
+    def has_only_engine(self) -> bool:
+        """Return whether the only framework is DeepSpeed, which averages the gradients and gets no data.
+
+        Source: `deepspeed.initialize` of DeepSpeed 0.18 makes a loader only of `training_data`.
+        """
+        made = [call for _, call in self.calls("deepspeed.initialize")]
+        given = (("training_data", 4), ("mpu", 7))
+        is_plain = all(argument(call, *one) is None for call in made for one in given) and not any(
+            map(hides_arguments, made)
+        )
+        return bool(made) and is_plain and self.has_only_framework("deepspeed") and not _PARTS_OF_MODELS & self.names
 
     @cached_property
     def is_on_nccl_only(self) -> bool:

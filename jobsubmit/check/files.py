@@ -90,7 +90,7 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
     yield from _downloaded_again(code, bundle)
     seen: set[str] = set()
     for where, path_read in (*_reads(code), *_named(code, words), *_configured(code, words)):
-        for path, left_out in _left_out(bundle, path_read):
+        for path, left_out in _left_out(code, bundle, path_read):
             if path not in seen:
                 seen.add(path)
                 text = f"reads {path}, which exists here but is not uploaded: {left_out.reason}"
@@ -107,7 +107,7 @@ def _downloaded_again(code: Code, bundle: Bundle) -> Iterator[Finding]:
         root = argument(call, "root", 0) if name.startswith(_DATA_SETS) else None
         if root is None or code.values.of(argument(call, "download"), module) is not True:
             continue
-        for path, left_out in _left_out(bundle, _path(code, root, module)):
+        for path, left_out in _left_out(code, bundle, _path(code, root, module)):
             text = (
                 f"each node downloads the data in {path} again: it exists here but is not uploaded: {left_out.reason}"
             )
@@ -118,7 +118,7 @@ def _downloaded_again(code: Code, bundle: Bundle) -> Iterator[Finding]:
 def _searched(code: Code, bundle: Bundle) -> Iterator[Finding]:
     """Yield a warning for each literal pattern that files of this machine match, none of which is uploaded."""
     for module, call, name in code.reached.calls:
-        pattern = _PART_OF_NAME.sub(_ANY, posixpath.normpath(_pattern(code, call, name, module)))
+        pattern = _PART_OF_NAME.sub(_ANY, _located(code, _pattern(code, call, name, module)))
         if _ANY not in pattern or pattern.startswith(("/", "../", "~", _ANY)) or _WRITTEN.search(pattern):
             continue
         matches = [match.relative_to(bundle.root).as_posix() for match in islice(bundle.root.glob(pattern), _MOST)]
@@ -155,7 +155,7 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
     ]
     read = [(where, path) for where, path in _reads(code) if path.strip("./")]  # not `os.listdir("..")`, only a look
     for where, value in (*given, *added, *read):
-        path = posixpath.normpath(str(value)) if isinstance(value, (str, PurePosixPath)) else ""
+        path = _located(code, str(value)) if isinstance(value, (str, PurePosixPath)) else ""
         home = posixpath.dirname(where.partition(":")[0])  # a relative path may be meant from the file's own folder
         if (where, value) in added and not path.strip("./") and _has_packages(code):
             continue  # what would be imported from there is uploaded
@@ -180,14 +180,15 @@ def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Fi
     """Yield a warning for a configuration that an argument names, that the code reads, and that is nowhere."""
     given = {word.value: word.field for word in words if word.field}
     named = [("", word.text) for word in words if word.field and _is_configuration(code, word)]
-    named += [("", path) for path in _configurations(words) if (bundle.root / path).parent.is_dir()]
+    named += [("", path) for path in _configurations(words) if (bundle.root / _located(code, path)).parent.is_dir()]
     for _, path_read in (*_reads(code), *named):
-        path = posixpath.normpath(path_read)
-        field = given.get(path_read) or given.get(path)
+        path = _located(code, path_read)
+        field = given.get(path_read) or given.get(posixpath.normpath(path_read))
         is_inside = not path.startswith(("/", "../", "~")) and _ANY not in path and "\0" not in path
         if field and is_inside and _CONFIGURATION.search(path) and not (bundle.root / path).exists():
             text = f"reads {path}, which does not exist in the code directory"
-            yield Finding("warning", "not-there", field, text, "correct the path: it begins in the code directory")
+            start = code.program.folder or "the code directory"
+            yield Finding("warning", "not-there", field, text, f"correct the path: it begins in {start}")
             return
 
 
@@ -197,12 +198,11 @@ def _defaults_not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> It
     unset = [option for option in code.options if option.names and not given & set(option.names)]
     defaults = {str(option.default): option.names[0] for option in unset if isinstance(option.default, str)}
     for where, path in _reads(code):
-        is_inside = (
-            path in defaults and _CONFIGURATION_FILE.fullmatch(path) and not _is_outside(posixpath.normpath(path))
-        )
-        place = bundle.root / path
+        located = _located(code, path)
+        is_inside = path in defaults and _CONFIGURATION_FILE.fullmatch(path) and not _is_outside(located)
+        place = bundle.root / located
         if is_inside and not path.startswith("/") and place.parent.is_dir() and not place.exists():
-            text = f"reads {path}, the default of {defaults[path]}, which does not exist in the code directory"
+            text = f"reads {located}, the default of {defaults[path]}, which does not exist in the code directory"
             yield Finding("warning", "not-there", where, text, f"pass {defaults[path]} with a file that is there")
             return
 
@@ -338,9 +338,15 @@ def _path(code: Code, node: ast.expr, module: Module, depth: int = 0) -> str:
     return join.join(_path(code, part, module, depth + 1) for part in parts) if parts else _ANY
 
 
-def _left_out(bundle: Bundle, path: str) -> Iterator[tuple[str, LeftOut]]:
+def _located(code: Code, path: str) -> str:
+    """Return where a path is, from the code directory; as it is if its beginning is not known or is elsewhere."""
+    is_elsewhere = not path or path.startswith((_ANY, "~"))
+    return posixpath.normpath(path) if is_elsewhere else code.program.located(path)
+
+
+def _left_out(code: Code, bundle: Bundle, path: str) -> Iterator[tuple[str, LeftOut]]:
     """Yield the files that a path may mean, and what leaves them out; each folder may be unknown, a name may not."""
-    pattern = _PART_OF_NAME.sub(_ANY, posixpath.normpath(path)) if path else _ANY
+    pattern = _PART_OF_NAME.sub(_ANY, _located(code, path)) if path else _ANY
     name = pattern.rpartition("/")[2]
     if pattern.startswith(("/", "../", "~", _ANY)) or _ANY in name or name in (".", "..") or "\0" in pattern:
         return

@@ -181,7 +181,10 @@ def check_code(
     if job.command is not None:
         words = tuple(word for word in words if not word.field)
         words += tuple(Word(text, fields.get(text, "command")) for text in own)
-    program = load_program(bundle, plan.boot_file, roots, is_module=is_module, words=[word.text for word in words])
+    texts = [word.text for word in words]
+    program = load_program(
+        bundle, plan.boot_file, roots, is_module=is_module, words=texts, started_in=launch.folder or ""
+    )
     if program is None:
         return
     words = with_words_of_files(program, words) + _declared_words(job, read(plan.boot_file))
@@ -204,7 +207,7 @@ def check_code(
         ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
         ("packages", lambda: check_packages(code(), bundle, job, find_missing)),
         ("versions", lambda: check_versions(code())),
-        ("files", lambda: () if launch.folder else check_files(code(), bundle, words)),
+        ("files", lambda: check_files(code(), bundle, words)),
         (
             "arguments",
             lambda: () if is_unclear else check_arguments(code().line, words, str(plan.boot_file), plan.mode),

@@ -44,12 +44,11 @@ def list_folder(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     folder = plain(args[0]) if args else ""
     if not isinstance(folder, (str, PurePosixPath)) or str(folder).startswith(("/", "..")):
         return UNKNOWN
-    start = posixpath.normpath(str(folder)).removeprefix(".")
-    start = f"{start}/" if start else ""
-    if not start:
-        return UNKNOWN  # a node has more there
-    names = {path.removeprefix(start).partition("/")[0] for path in run.program.paths if path.startswith(start)}
-    return Container(sorted(names)) if names else UNKNOWN
+    for start in (run.program.located(str(folder)), posixpath.normpath(str(folder))):
+        inside = [path.removeprefix(f"{start}/") for path in run.program.paths if path.startswith(f"{start}/")]
+        if inside:
+            return Container(sorted({path.partition("/")[0] for path in inside}))
+    return UNKNOWN
 
 
 def scan_folder(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
@@ -61,7 +60,7 @@ def scan_folder(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     for name in names.content:
         entry = Record(External("os.DirEntry"), is_open=True)
         path = posixpath.join(folder, name)
-        entry.content.update(name=name, path=path, **{_IS_FILE: posixpath.normpath(path) in run.program.paths})
+        entry.content.update(name=name, path=path, **{_IS_FILE: bool(run.program.file(path, run.program.sources))})
         entries.append(entry)
     return Container(entries)
 

@@ -382,7 +382,8 @@ def _is_of_own_model(code: Code, name: ast.Name, module: Module) -> bool:
     if given := given_names(code, name, module):
         return all(isinstance(one, ast.Name) and _is_of_own_model(code, one, home) for home, one in given)
     stores = module.stores.get((module.scope_of(name), name.id), ())
-    objects = [made(code.program, value, module) for store in stores if (value := assigned_to(store, module))]
+    values = [assigned_to(store, module) for store in stores if code.reached.of(store, module)]
+    objects = [made(code.program, value, module) for value in values if value is not None]
     return bool(objects) and all(
         one is not None and is_torch_module(code.program, one.owner, one.home) for one in objects
     )

@@ -34,7 +34,7 @@ _EVALUATOR = re.compile(r"Evaluat|Validat|Tester")
 
 def check_evaluation(code: Code) -> Iterator[Finding]:
     """Yield a warning where a count of one process is divided by the number of all samples."""
-    if code.has_framework or not code.is_parallel:
+    if not (code.leaves_data_to_program and code.is_parallel):
         return
     yield from _not_combined(code)
     if _ADDS_UP & code.names:

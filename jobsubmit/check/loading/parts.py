@@ -68,7 +68,8 @@ def check_parts(code: Code) -> Iterator[Finding]:
 
 def _undivided(code: Code) -> Iterator[Finding]:
     """Yield a warning for a stream of data that knows of no other processes, and that each of them reads as a whole."""
-    if code.has_framework or not code.is_parallel or not (code.wraps_models or _is_sharded(code)):
+    is_replicated = code.wraps_models or code.has_only_engine or _is_sharded(code)
+    if not (code.leaves_data_to_program and code.is_parallel and is_replicated):
         return
     every = [
         (module, node, _is_divided(code, node, module))

@@ -64,9 +64,9 @@ def is_divided(code: Code) -> bool:
 
 def _no_sampler(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loader from which each process of a data-parallel training gets all data."""
-    if code.has_framework or not code.is_parallel or is_divided(code):
+    if not (code.leaves_data_to_program and code.is_parallel) or is_divided(code):
         return
-    if not code.wraps_models:
+    if not (code.wraps_models or code.has_only_engine):
         return
     loaders = [(module, call) for module, call, name in code.reached.calls if is_loader(code, name)]
     has_some = any(_may_give_parts(code, call, module) for module, call in loaders)

@@ -7,7 +7,6 @@ class. Without `run=False`, the first word is a method of the Trainer.
 from __future__ import annotations
 
 import ast
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -108,7 +107,7 @@ def _may_be_set(call: ast.Call, words: Sequence[str], program: Program) -> bool:
     """Return whether a file that is not read here may set parameters, or a default of the parser."""
     files = [word.partition("=")[2] for word in words if word.startswith(("-c=", "--config="))]
     files += [after for word, after in pairwise((*words, "")) if word in ("-c", "--config")]
-    is_read = all(posixpath.normpath(file) in program.configurations for file in files)
+    is_read = all(program.file(file, program.configurations) for file in files)
     return not is_read or argument(call, "parser_kwargs") is not None
 
 

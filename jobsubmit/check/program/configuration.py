@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import posixpath
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,9 +36,8 @@ def read_configuration(program: Program, file: Any, form: str) -> Any:
 
 def read_text(program: Program, path: str) -> str:
     """Return the text of a configuration file of the code; empty if there is none, or if it is too long."""
-    source = program.configurations.get(posixpath.normpath(path))
     try:
-        with Path(source or "").open("rb") as stream:
+        with Path(program.file(path, program.configurations)).open("rb") as stream:
             data = stream.read(_LARGEST + 1)
         return data.decode() if len(data) <= _LARGEST else ""
     except (OSError, ValueError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import posixpath
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +26,7 @@ def configurator_of(program: Program, module: Module) -> ast.Call | None:
         return None
     path = _path_read(executed[0])
     with suppress(OSError):
-        source = program.sources.get(posixpath.normpath(path)) if path else None
+        source = program.file(path, program.sources) if path else ""
         text = Path(source).read_text(errors="replace") if source else ""
         return executed[0] if all(mark in text for mark in _MARKS) else None
     return None

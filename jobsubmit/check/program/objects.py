@@ -14,6 +14,8 @@ from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 5
 _MODULES = tuple(f"torch.nn.{name}" for name in ("Module", "ModuleList", "ModuleDict", "Sequential"))
+_MODELS_TO_DERIVE = ("PreTrainedModel", "diffusers.ModelMixin")  # how the names of such bases of models end
+_MAKERS = ("from_pretrained", "from_config")  # methods of classes of models that make one
 SAME_MODEL = ("to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_")
 
 
@@ -37,6 +39,10 @@ def made(program: Program, node: ast.AST, module: Module, depth: int = 0) -> Mad
                 return Made(found[0], found[1], module, node)
             if isinstance(node.func, ast.Attribute) and node.func.attr in SAME_MODEL:
                 return made(program, node.func.value, module, depth + 1)
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _MAKERS:
+                found = program.definition(program.name_of(node.func.value, module))
+                if found is not None and isinstance(found[1], ast.ClassDef):
+                    return Made(found[0], found[1], module, None)
         case ast.Name(id="self"):
             owner = class_around(node, module)
             calls = program.calls_of.get(f"{module.name}.{owner.name}", ()) if owner is not None else ()
@@ -110,7 +116,8 @@ def given_by(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.ex
 
 def is_torch_module(program: Program, owner: ast.ClassDef, module: Module) -> bool:
     """Return whether a class is a model or a layer: derived from torch.nn.Module, or a list of layers."""
-    return any(program.name_of(base, module) in _MODULES for base in owner.bases)
+    names = [program.name_of(base, module) for base in owner.bases]
+    return any(name in _MODULES or name.endswith(_MODELS_TO_DERIVE) for name in names)
 
 
 def _sources(program: Program, node: ast.Name | ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.expr]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -59,7 +60,8 @@ class Program:
     the files, but in no root: the nodes may have them installed. `configurations` are the files with values, by path,
     and `sources` those with Python. `boot_names` are those by which other modules import the boot file.
     `imported_by_text` are the modules that each module may import by a computed name. `looked_up` are expressions that
-    mean something by a computed name, with its whole name.
+    mean something by a computed name, with its whole name. `folder` is the one below the code directory that the
+    program is started in.
     """
 
     boot: Module
@@ -73,12 +75,24 @@ class Program:
     boot_names: frozenset[str] = frozenset()
     imported_by_text: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
     looked_up: Mapping[ast.AST, str] = field(default_factory=dict, repr=False)
+    folder: str = ""
 
     def of(self, *types: type[ast.AST]) -> Iterator[tuple[Module, Any]]:
         """Yield every node of some types, with its module."""
         for module in self.modules.values():
             for node in module.of(*types):
                 yield module, node
+
+    def located(self, path: str) -> str:
+        """Return where in the code directory a path is that the program uses, relative to the folder it starts in."""
+        return posixpath.normpath(posixpath.join(self.folder, path))
+
+    def file(self, path: str, files: Mapping[str, str]) -> str:
+        """Return the file here that a path of the program means, among some by their paths; empty if there is none.
+
+        The path begins in the folder that the program is started in, or, like `__file__`, in the code directory.
+        """
+        return files.get(self.located(path)) or files.get(posixpath.normpath(path), "")
 
     @cached_property
     def calls(self) -> Sequence[tuple[Module, ast.Call, str]]:

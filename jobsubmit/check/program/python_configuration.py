@@ -22,9 +22,8 @@ def read_python_configuration(program: Program, path: str, depth: int = 0) -> An
 
     Source: the page "Config" of mmengine's documentation: mappings are merged, unless one has `_delete_=True`.
     """
-    source = program.sources.get(posixpath.normpath(path))
     try:
-        with Path(source or "").open(errors="replace") as stream:
+        with Path(program.file(path, program.sources)).open(errors="replace") as stream:
             tree = ast.parse(stream.read(LONGEST_CONFIGURATION))
     except (OSError, SyntaxError, ValueError):
         return UNKNOWN

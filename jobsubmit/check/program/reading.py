@@ -99,11 +99,13 @@ def load_program(
     *,
     is_module: bool = False,
     words: Iterable[str] = (),
+    started_in: str = "",
 ) -> Program | None:
     """Read the boot file and all that it imports locally; None where the boot file is not Python.
 
     With `is_module`, it is started as `python -m`: imports begin in the code directory, not in its own folder. A file
     that one of its arguments names, in `words`, is read where the program imports files by computed names.
+    `started_in` is the folder below the code directory that it is started in.
     """
     paths = frozenset(file.path for file in bundle.files if file.path.endswith(".py"))
     sources = {file.path: file.source for file in bundle.files if file.path in paths and file.size < _LARGEST}
@@ -117,7 +119,8 @@ def load_program(
     home = folder.replace("/", ".") if is_module and folder != "." else ""
     given = {posixpath.normpath(word.rpartition("=")[2]) for word in words if word.endswith(".py")}
     named = tuple(sorted(given & paths - {boot_file}))
-    return _Reader(boot_file, home, paths, sources, configurations, roots, named).program()
+    program = _Reader(boot_file, home, paths, sources, configurations, roots, named).program()
+    return None if program is None else replace(program, folder=started_in)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.module import Function, Module, class_around, spelled
+from jobsubmit.check.program.module import Module, class_around, spelled
 from jobsubmit.check.program.objects import default_of_field, fields_of, given_by
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
@@ -174,15 +174,8 @@ def _entries(values: Values, node: ast.expr, module: Module, depth: int = 0) -> 
         return None
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         return list(node.elts)
-    if isinstance(node, ast.Name) and (assigned := values.assigned(node, module)) is not None:
-        found = _entries(values, assigned, module, depth + 1)
-        if found is not None:
-            return found
-    function = module.function_of(node) if isinstance(node, ast.Name) else None
-    if isinstance(node, ast.Name) and function is not None and node.id in parameters(function):
-        found = _entries_of_parameter(values, node.id, function, module, depth)
-        if found is not None:
-            return found
+    if isinstance(node, ast.Name) and (found := _entries_of_name(values, node, module, depth)) is not None:
+        return found
     is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args
     if is_method and node.func.attr in ("items", "keys"):  # type: ignore[attr-defined]
         pairs = _pairs(values, node.func.value, module, 0)  # type: ignore[attr-defined]
@@ -194,19 +187,16 @@ def _entries(values: Values, node: ast.expr, module: Module, depth: int = 0) -> 
     return None if pairs is None else [key for key, _ in pairs]
 
 
-def _entries_of_parameter(
-    values: Values, name: str, function: Function, module: Module, depth: int
-) -> list[ast.expr] | None:
-    """Return what a parameter holds in all calls of its function together."""
-    found: list[ast.expr] = []
+def _entries_of_name(values: Values, name: ast.Name, module: Module, depth: int) -> list[ast.expr] | None:
+    """Return what a variable holds, or what a parameter holds in all calls of its function together."""
+    function = module.function_of(name)
+    if function is None or name.id not in parameters(function):
+        assigned = values.assigned(name, module)
+        return None if assigned is None else _entries(values, assigned, module, depth + 1)
     calls = values.program.calls_to(function, module)
-    for home, call in calls:
-        given = given_for(call, function, name)
-        entries = None if given is None else _entries(values, given, home, depth + 1)
-        if entries is None:
-            return None
-        found += entries
-    return found if calls else None
+    given = [(home, given_for(call, function, name.id)) for home, call in calls]
+    each = [None if one is None else _entries(values, one, home, depth + 1) for home, one in given]
+    return [entry for entries in each for entry in entries or ()] if each and None not in each else None
 
 
 def _pairs(values: Values, node: ast.expr | None, module: Module, depth: int) -> list[Pair] | None:
