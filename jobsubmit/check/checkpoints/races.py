@@ -37,6 +37,7 @@ _READS = (
     *("torchvision.datasets.ImageFolder", "torchvision.datasets.DatasetFolder"),
 )
 _STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|prepare", re.IGNORECASE)
+_RECORDS = re.compile(r"log|conf|code|backup|src|ckpt|checkpoint|result|out(?:put)?_?(?:dir|path|folder)|save_")
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 _FETCHES_BY_ITSELF = ("torch_geometric.datasets.", "ogb.", "dgl.data.")
 
@@ -129,7 +130,11 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
             is_file = code.program.name_of(call.func, module) in _WRITES or _opens_to_write(code, call, module)
             is_download = code.values.of(argument(call, "download"), module) is True
             is_fetch = is_download or code.program.name_of(call.func, module).startswith(_FETCHES_BY_ITSELF)
-            if not (is_file or is_fetch or _STAGES.search(ast.unparse(call.func).rpartition(".")[2])):
+            name = ast.unparse(call.func).rpartition(".")[2]
+            if not (is_file or is_fetch) and _RECORDS.search(name):
+                continue
+            is_stage = _STAGES.search(name) and not _RECORDS.search(ast.unparse(call))
+            if not (is_file or is_fetch or is_stage):
                 if (place := _made_for_all(code, call, body, module)) is not None:
                     yield _staged(module, call, place)
                     return

@@ -33,7 +33,7 @@ from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.wrappers import OWNER, STATE
 from jobsubmit.check.program.configuration import OpenFile
 from jobsubmit.check.program.hydra import HYDRA
-from jobsubmit.check.program.objects import is_record
+from jobsubmit.check.program.objects import changed_later, is_record
 from jobsubmit.check.program.operations import PATH_METHODS, UNKNOWN, Several
 
 _COMMANDS = ("click.", "typer.", "sacred.")
@@ -175,6 +175,18 @@ class Calls(Noting):
                 else:
                     content.clear()
 
+    def _forget_counts(self, objects: list[Any]) -> None:
+        """Forget the numbers that methods of an object change which a library may call, such as a callback's."""
+        for one in objects:
+            if isinstance(one, Container) and isinstance(one.content, list):
+                self._forget_counts([item for item in one.content if isinstance(item, Record)])
+            if isinstance(one, Record) and isinstance(one.kind, ClassValue) and one.kind in self.of_libraries:
+                changed = {name for kind in one.kind.line() for name in changed_later(kind.node)}
+                counts = {name for name in changed if isinstance(one.content.get(name), (int, float))}
+                if counts:
+                    self.memory.touch(one)
+                    one.content.update(dict.fromkeys(counts, UNKNOWN))
+
     def import_what_is_named(self) -> None:
         """Follow the modules that a module may import by a name that is computed."""
         for name in self.program.imported_by_text.get(self.here.name, ()):
@@ -251,6 +263,7 @@ class Calls(Noting):
         if not name.startswith(_LATER):
             self._call_back(args, keywords)
         self.unknown_calls += 1
+        self._forget_counts([*args, *keywords.values()])
         made = mark_part(Record(External(name), is_open=True), [*args, *keywords.values()])
         self.wrappers.wrap(made, name, args, keywords)
         if name.endswith("DistributedDataParallel") and self.path and not self.doubts:

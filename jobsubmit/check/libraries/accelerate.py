@@ -34,6 +34,7 @@ _SPREADS = ("auto", "balanced", "sequential")
 _STEPS = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin")
 _ACCUMULATES = re.compile(r"(?:grad(?:ient)?_)?accum(?:ulat\w+)?(?:_steps?|_iters?)?")
 _DEEPEST = 3
+_RESUMES = re.compile(r"resum|restart|from_checkpoint")
 _OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
 _OF_VALIDATION = re.compile(r"val|test|eval|dev")
 _MOVES = re.compile(r"\.to\(|\.cuda\(|to_device|device")
@@ -182,7 +183,8 @@ def _is_prepared(code: Code, loader: ast.Name | ast.Attribute, module: Module, d
                 return True
         stores = module.stores.get((module.scope_of(loader), loader.id), ())
         statements = [above for store in stores for above in module.above(store) if isinstance(above, ast.Assign)]
-        sources = [_without_skipping(one.value) for one in statements if code.reached.of(one, module)]
+        reached = [one for one in statements if code.reached.of(one, module) and not _is_only_of_resumed(one, module)]
+        sources = [_without_skipping(one.value) for one in reached]
         return any(
             _OF_ACCELERATOR.search(ast.unparse(one))
             or (isinstance(one, ast.Name) and depth < _DEEPEST and _is_prepared(code, one, module, depth + 1))
@@ -196,6 +198,12 @@ def _is_prepared(code: Code, loader: ast.Name | ast.Attribute, module: Module, d
         if isinstance(value, ast.Name) and _is_prepared(code, value, home):
             return True
     return False
+
+
+def _is_only_of_resumed(statement: ast.Assign, module: Module) -> bool:
+    """Return whether a statement is executed only where the training goes on from a checkpoint."""
+    tests = [one.test for one in module.above(statement) if isinstance(one, ast.If) and not one.orelse]
+    return any(isinstance(test, (ast.Name, ast.Attribute)) and _RESUMES.search(spelled(test)) for test in tests)
 
 
 def _without_skipping(value: ast.expr) -> ast.expr:

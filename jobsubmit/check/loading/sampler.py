@@ -10,13 +10,14 @@ from jobsubmit.check.code import LOADERS, Code, is_count
 from jobsubmit.check.origins import is_seed_of_rank, origins
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.functions import value_in_each_call
-from jobsubmit.check.program.module import Module, own_method, spelled
+from jobsubmit.check.program.module import Module, class_around, own_method, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters, position
 from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
+_OF_VALIDATION = re.compile(r"^(?!.*Train)(?:.*[a-z])?(?:Val|Valid|Validation|Test|Eval|Evaluation)(?![a-z])")
 _IS_PART_OF_VALIDATION = re.compile(r"subset\((?:\w+\.)*(?:val|test|eval|dev)")
 _SAMPLER, _BATCH_SAMPLER, _DROP_LAST = 3, 4, 8  # the positions of the arguments of DataLoader
 # Words of programs that give each process its own part in another way.
@@ -313,9 +314,11 @@ def _has_parts_by_rank(code: Code) -> bool:
 
 
 def is_for_training(call: ast.Call, module: Module) -> bool:
-    """Return whether no word of a call, its variable and its function says that it is for a validation."""
-    above = module.function_of(call)
+    """Return whether no word of a call, its variable, its function and its class says that it is for a validation."""
+    above, owner = module.function_of(call), class_around(call, module)
     if above is not None and any("no_grad" in ast.unparse(one) for one in above.decorator_list):
+        return False
+    if owner is not None and _OF_VALIDATION.search(owner.name):
         return False
     function = _function_around(call, module)
     last = argument(call, "drop_last", _DROP_LAST)

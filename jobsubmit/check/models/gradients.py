@@ -36,11 +36,7 @@ _ASKED = ("size", "shape", "device", "dtype")  # of a tensor, where its values d
 
 def check_gradients(code: Code) -> Iterator[Finding]:
     """Yield gradients that are averaged twice, divided again, or never divided, and ranks that begin unequal."""
-    reduced = [
-        (module, call)
-        for module, call in code.calls(_ALL_REDUCE)
-        if _is_gradient(argument(call, "tensor", 0), module) and not _is_of_function(call, module)
-    ]
+    reduced = reduced_gradients(code)
     wrapped = [(m, call) for m, call, name in code.reached.calls if is_ddp(name)]
     if not reduced:
         if any(code.reached.is_sure(call, module) for module, call in wrapped):
@@ -56,7 +52,8 @@ def check_gradients(code: Code) -> Iterator[Finding]:
     is_left_to_us = bool({"no_sync", "require_backward_grad_sync"} & code.names)
     is_chosen = any(_CHOICE.search(test) for test in _conditions(code, call, module))
     is_every_time = any(code.reached.is_sure(c, m) for m, c in wrapped) and not is_chosen
-    if is_every_time and not is_left_to_us and not _is_of_another_model(code, call, module, wrapped):
+    is_for_others = _is_of_another_model(code, call, module, wrapped) or _is_past_wrapper(code, call, module)
+    if is_every_time and not is_left_to_us and not is_for_others:
         yield Finding(
             "warning",
             "double-averaging",
@@ -81,6 +78,15 @@ def check_gradients(code: Code) -> Iterator[Finding]:
             "the gradients are summed over all processes and never divided: they are world_size times too large",
             "divide by dist.get_world_size(), or use op=dist.ReduceOp.AVG (NCCL)",
         )
+
+
+def reduced_gradients(code: Code) -> list[tuple[Module, ast.Call]]:
+    """Return the calls by which the program itself sums gradients over the processes."""
+    return [
+        (module, call)
+        for module, call in code.calls(_ALL_REDUCE)
+        if _is_gradient(argument(call, "tensor", 0), module) and not _is_of_function(call, module)
+    ]
 
 
 def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]], averaged_by: str) -> Iterator[Finding]:
@@ -248,6 +254,29 @@ def _is_of_another_model(
     users = [use for _, use, name in code.reached.calls if name.rpartition(".")[2] == function.name]
     given = {arg.id for use in users for arg in use.args if isinstance(arg, ast.Name)}
     return bool(given) and not given & models and all(_is_model_of(code, name) for name in given)
+
+
+def _is_past_wrapper(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether the function that reduces gradients, or one that calls it, trains the model inside the wrapper.
+
+    It sets a variable to `model.module`, and calls that or gives it to a function in a loop.
+    """
+    function = module.function_of(call)
+    callers = code.program.calls_to(function, module) if function is not None else ()
+    for home, node in ((module, call), *callers):
+        scope = home.scope_of(node)
+        inner = {
+            target.id
+            for one in walk(scope)
+            if isinstance(one, ast.Assign) and any(getattr(part, "attr", "") == "module" for part in walk(one.value))
+            for target in one.targets
+            if isinstance(target, ast.Name)
+        }
+        loops = (one for one in walk(scope) if isinstance(one, (ast.For, ast.While)))
+        calls = (one for loop in loops for one in walk(loop) if isinstance(one, ast.Call))
+        if any(getattr(part, "id", "") in inner for one in calls for part in (one.func, *one.args)):
+            return True
+    return False
 
 
 def _is_model_of(code: Code, name: str) -> bool:

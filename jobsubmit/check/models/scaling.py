@@ -51,7 +51,8 @@ def _clips(code: Code) -> Iterator[tuple[Module, ast.Call]]:
 def _is_still_scaled(code: Code, clip: ast.Call, module: Module) -> bool:
     """Return whether the last that happens to the gradients before a limit is that they are computed, scaled."""
     for statement in _before(clip, module):
-        calls = [node for node in walk(statement) if isinstance(node, ast.Call)]
+        parts = _in_same_case(statement, clip, module)
+        calls = [node for part in parts for node in walk(part) if isinstance(node, ast.Call)]
         if any(_is_method(call, "unscale_") for call in calls):
             return False
         if any(map(_is_scaled, calls)):
@@ -62,6 +63,15 @@ def _is_still_scaled(code: Code, clip: ast.Call, module: Module) -> bool:
     if function is not None and module.function_of(function) is not None:
         return False  # what calls it may have divided: GradScaler.step() does so before the optimizer's
     return "unscale_" not in code.names and any(_is_scaled(call) for _, call, _ in code.reached.calls)
+
+
+def _in_same_case(statement: ast.stmt, node: ast.AST, module: Module) -> list[ast.stmt]:
+    """Return what of a statement is executed beside a node: one branch only, if the node is under its condition."""
+    if isinstance(statement, ast.If):
+        for inner, outer in pairwise((node, *module.above(node))):
+            if isinstance(outer, ast.If) and ast.dump(outer.test) == ast.dump(statement.test):
+                return statement.orelse if inner in outer.orelse else statement.body
+    return [statement]
 
 
 def _before(node: ast.AST, module: Module) -> Iterator[ast.stmt]:

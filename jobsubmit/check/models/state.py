@@ -10,7 +10,8 @@ from typing import NamedTuple, TypeGuard
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, class_around, spelled
+from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, values_of_field
 from jobsubmit.check.wrapper import is_unconditional, is_wrapped, names_of_wrappers
@@ -255,6 +256,8 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
             continue
         if not code.reached.of(node, module) or not is_wrapped(code, node.value, module):
             continue
+        if _is_only_passed_on(code, node, module):
+            continue
         is_sure_here = node.attr in members or is_unconditional(node, module)  # else it may be for another wrapper
         if is_sure_here and not _is_guarded(node, module):
             yield Finding(
@@ -265,6 +268,25 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
                 f"{node.attr}: only the model inside may have it",
                 f"use {ast.unparse(node.value)}.module.{node.attr}",
             )
+
+
+def _is_only_passed_on(code: Code, node: ast.Attribute, module: Module) -> bool:
+    """Return whether a method asks for its own name, `self.model.infer()` in `infer`, and none of its class is called.
+
+    Then all calls of this name may be of the model.
+    """
+    method, owner = module.function_of(node), class_around(node, module)
+    if method is None or owner is None or method.name != node.attr or owner.name in code.program.inherited:
+        return False
+    calls = code.program.calls_of_attribute.get(node.attr, ())
+    receivers = [(home, call.func.value) for home, call in calls if isinstance(call.func, ast.Attribute)]
+    objects = [(spelled(one).rpartition(".")[2].lower(), made(code.program, one, home)) for home, one in receivers]
+    name = owner.name.lower()
+    return not any(
+        (one is None and receiver != "self" and bool(receiver) and receiver in name)
+        or (one is not None and one.owner is owner)
+        for receiver, one in objects
+    )
 
 
 def _looked_up(code: Code) -> frozenset[str]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
@@ -229,6 +230,9 @@ def _sets_gradient(
     value = _gradient_set(node)
     if value is None:
         return None
+    source = last_value(value, module) if isinstance(value, ast.Name) else value
+    if isinstance(source, ast.Attribute) and source.attr == "requires_grad":
+        return UNKNOWN  # it stays as it was
     if call is not None and function is not None and isinstance(value, ast.Name):
         return code.values.of(given_for(call, function, value.id) or value, module)
     return code.values.of(value, module)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, spelled
 from jobsubmit.check.program.program import Program
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 5
@@ -97,6 +98,14 @@ def fields_of(owner: ast.ClassDef) -> dict[str, ast.AnnAssign]:
     """Return the fields that a dataclass or a named tuple declares, by name, in their order."""
     declared = (one for one in owner.body if isinstance(one, ast.AnnAssign))
     return {one.target.id: one for one in declared if isinstance(one.target, ast.Name)}
+
+
+@lru_cache(maxsize=1000)
+def changed_later(owner: ast.ClassDef) -> frozenset[str]:
+    """Return the fields that methods of a class set, other than the one that makes its objects."""
+    methods = (one for one in owner.body if isinstance(one, FUNCTIONS) and one.name != "__init__")
+    stores = (node for method in methods for node in walk(method) if isinstance(node, ast.Attribute))
+    return frozenset(node.attr for node in stores if isinstance(node.ctx, ast.Store) and spelled(node.value) == "self")
 
 
 def is_record(owner: ast.ClassDef) -> bool:

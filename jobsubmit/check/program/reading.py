@@ -67,6 +67,7 @@ _OTHER_PLACES = {
     "torch.nn.parallel.distributed": "torch.nn.parallel",
 }
 INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
+_SAME_PATH = ("str", "fspath", "abspath", "realpath", "Path", "resolve", "absolute", "as_posix", "expanduser")
 ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 
 
@@ -364,6 +365,7 @@ def named_folders(call: ast.Call, module: Module) -> list[str]:
 
 def spelled_out(node: ast.expr, module: Module, depth: int = 0) -> Iterator[ast.expr]:
     """Yield an expression, or all that a variable is set to here, or that calls here give for a parameter."""
+    node = _same_path(node)
     if not isinstance(node, ast.Name) or depth > _LONGEST_WAY:
         yield node
         return
@@ -376,6 +378,16 @@ def spelled_out(node: ast.expr, module: Module, depth: int = 0) -> Iterator[ast.
         set_to += [call.args[place] for call in calls if len(call.args) > place]
     for one in set_to:
         yield from spelled_out(one, module, depth + 1)
+
+
+def _same_path(node: ast.expr) -> ast.expr:
+    """Return the path that an expression only writes in another way: `str(path)`, `os.path.abspath(path)`."""
+    match node:
+        case ast.Call(func=function, args=[path]) if spelled(function).rpartition(".")[2] in _SAME_PATH:
+            return _same_path(path)
+        case ast.Call(func=ast.Attribute(value=path, attr=method), args=[]) if method in _SAME_PATH:
+            return _same_path(path)
+    return node
 
 
 def _above(module: Module) -> list[str]:

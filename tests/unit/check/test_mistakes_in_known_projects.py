@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from checked import findings, with_files
+import pytest
+from checked import GPUS, SLURM, STARTED, each_mistake, findings, found, with_files
 
 # The shape of a template that many projects begin with: a class reads the options that the boot file lists.
 OPTIONS_IN_TUPLES = {
@@ -60,3 +62,258 @@ def test_options_in_a_list_of_named_tuples(tmp_path: Path) -> None:
     assert "--batchsize" in refused[1]
     given = {"config": "config.json", "learning_rate": 0.1, "bs": 4}
     assert not [one for one in findings(tmp_path, hyperparameters=given) if one.level in ("error", "unknown")]
+
+
+IN_FOLDER = {
+    "run.sh": "cd pretrain\ntorchrun --nnodes $NNODES --node_rank $NODE_RANK --nproc_per_node $NPROC_PER_NODE "
+    "--master_addr $MASTER_ADDR --master_port $MASTER_PORT main.py\n",
+    "pretrain/config.yaml": "gpus: '0,1'\n",
+    "pretrain/data/words.txt": "a",
+    "pretrain/.gitignore": "data/\n",
+    "pretrain/main.py": """
+import os, yaml, torch, torch.distributed as dist
+config = yaml.load(open("config.yaml"), Loader=yaml.FullLoader)
+os.environ["CUDA_VISIBLE_DEVICES"] = config["gpus"]
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+words = open("data/words.txt").read()
+""",
+}
+
+
+def test_files_are_looked_for_in_the_folder_that_a_command_goes_to(tmp_path: Path) -> None:
+    with_files(tmp_path, IN_FOLDER)
+    fields = {"command": ["bash", "run.sh"], "backend": {**SLURM, "gpus_per_node": 4}}
+    seen = {one.check: one.text for one in findings(tmp_path, **fields, resources={"nodes": 2, "nproc_per_node": 4})}
+    assert "see only 2 of its GPUs" in seen["hidden-gpus"]
+    assert "pretrain/data/words.txt" in seen["left-out"]
+
+
+def test_a_folder_of_the_program_that_a_variable_adds_to_the_path(tmp_path: Path) -> None:
+    train = """
+import sys
+from pathlib import Path
+ROOT = Path(__file__).resolve().parent
+SOURCES = ROOT / "src"
+sys.path.insert(0, str(SOURCES))
+from steps import train
+train()
+"""
+    steps = "def train():\n    input('really?')\n"
+    with_files(tmp_path, {"train.py": train, "src/steps.py": steps})
+    assert "no-terminal" in {one.check for one in findings(tmp_path)}
+
+
+STREAM = """
+import deepspeed, json, torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+class Lines(IterableDataset):
+    def __iter__(self):
+        worker = get_worker_info()
+        number, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        for index, line in enumerate(open("/shared/lines")):
+            if index % count == number PART:
+                yield json.loads(line)
+engine, *_ = deepspeed.initialize(model=torch.nn.Linear(4, 1), config="/shared/ds.json"MORE)
+for epoch in range(3):
+    for batch in DataLoader(Lines(), batch_size=None, num_workers=4):
+        engine.backward(engine(batch).sum())
+        engine.step()
+"""
+WHOLE = STREAM.replace(" PART", "").replace("MORE", "")
+DIVIDED = STREAM.replace(" PART", " and index % torch.distributed.get_world_size() == torch.distributed.get_rank()")
+LOADED = STREAM.replace(" PART", "").replace("MORE", ", training_data=Lines()")
+DERIVED = """
+from accelerate import Accelerator
+from transformers import AutoConfig, AutoModel, BertPreTrainedModel
+from torch.utils.data import DataLoader
+import torch, sys
+class Tagger(BertPreTrainedModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.crf = torch.nn.Linear(4, 1)
+accelerator = Accelerator()
+if 1 < 2:
+    model = Tagger.from_pretrained("/shared/bert")
+else:
+    model = AutoModel.from_config(AutoConfig())
+loader = DataLoader(range(8))
+model, loader = accelerator.prepare(model, loader)
+for batch in loader:
+    accelerator.backward(model(batch).sum())
+print(ASKED.crf)
+"""
+RESUMED = """
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+import glob, torch
+resume = len(glob.glob("/shared/checkpoint-*")) > 0
+accelerator = Accelerator()
+model, loader = torch.nn.Linear(1, 1), DataLoader(range(8))
+optimizer = torch.optim.SGD(model.parameters())
+model, optimizerPREPARED = accelerator.prepare(model, optimizerPREPARED)
+if resume:
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for batch in loader:
+    accelerator.backward(model(batch).sum())
+    optimizer.step()
+"""
+
+
+@each_mistake(
+    [
+        ("no-sampler", WHOLE, DIVIDED.replace("MORE", ""), GPUS),
+        ("no-sampler", WHOLE, LOADED, GPUS),
+        (
+            "wrapped-attribute",
+            DERIVED.replace("ASKED", "model"),
+            DERIVED.replace("ASKED", "accelerator.unwrap_model(model)"),
+            GPUS,
+        ),
+        ("no-sampler", RESUMED.replace("PREPARED", ""), RESUMED.replace("PREPARED", ", loader"), GPUS),
+    ]
+)
+def test_mistakes(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+COUNTED = """
+import time
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+class Timer(Callback):
+    def __init__(self):
+        self.total, self.count = 0, 0
+    def on_train_epoch_end(self, trainer, module):
+        self.total += time.time()
+        self.count += 1
+    def average(self):
+        return self.total / self.count
+timer = Timer()
+trainer = L.Trainer(num_nodes=2, devices=2, accelerator="gpu", callbacks=[timer])
+trainer.fit(L.LightningModule())
+print(timer.average())
+"""
+SCALED = f"""{STARTED}
+from torch.cuda.amp import GradScaler
+scaler = GradScaler()
+model = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(TensorDataset(torch.ones(8, 4)), sampler=DistributedSampler(range(8))):
+    loss = model(x[0].cuda()).sum()
+    if scaler:
+        scaler.scale(loss).backward()
+    else:
+        loss.backward()
+    if scaler:
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+    else:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+"""
+LOADERS_IN_CLASSES = f"""{STARTED}
+class TrainLoader:
+    def get(self):
+        data = TensorDataset(torch.ones(8, 4))
+        return DataLoader(data, sampler=DistributedSampler(data))
+class EvalLoader:
+    def get(self):
+        return DataLoader(TensorDataset(torch.ones(8, 4)))
+model = DDP(nn.Linear(4, 1).cuda())
+for epoch in range(3):
+    for x in TrainLoader().get():
+        model(x[0].cuda()).sum().backward()
+    for x in EvalLoader().get():
+        print(model(x[0].cuda()))
+"""
+RESTORED = f"""{STARTED}
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+    def forward(self, x):
+        return x * self.weight
+    def half(self):
+        self.weight.requires_grad = False
+    def to(self, device):
+        kept = self.weight.requires_grad
+        self.weight = self.weight.to(device)
+        self.weight.requires_grad = kept
+        return self
+layer = Layer()
+layer.half()
+model = DDP(nn.Sequential(nn.Linear(4, 4), layer).cuda())
+total = None
+for x in DataLoader(TensorDataset(torch.ones(8, 4)), sampler=DistributedSampler(range(8))):
+    if total is None:
+        total = torch.zeros(1).to("cuda")
+    model(x[0].cuda()).sum().backward()
+"""
+PAST_WRAPPER = f"""{STARTED}
+def synchronize(model):
+    for parameter in model.module.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+def step(inner, x):
+    inner(x).sum().backward()
+def train(model):
+    inner = model.module
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in DataLoader(TensorDataset(torch.ones(8, 4)), sampler=DistributedSampler(range(8))):
+        step(inner, x[0].cuda())
+        synchronize(model)
+        optimizer.step()
+train(DDP(nn.Linear(4, 1).cuda()))
+"""
+COPIED = f"""{STARTED}
+import shutil
+def copy_log_up_to_epoch(folder, epoch):
+    with open(os.path.join(folder, "log.jsonl"), "w") as file:
+        file.write(str(epoch))
+folder = "/scratch/run"
+if rank == 0:
+    copy_log_up_to_epoch(folder, 3)
+    shutil.copy("config.yaml", os.path.join(folder, "config.yaml"))
+print(open(os.path.join(folder, "data.txt")).read())
+"""
+PASSED_ON = f"""{STARTED}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+    def forward(self, x):
+        return self.layer(x)
+    def infer(self, x):
+        return self(x)
+class Trainer:
+    def __init__(self):
+        self.inner = Net().cuda()
+        self.model = DDP(self.inner)
+    def infer(self, x):
+        return self.model.infer(x)
+    def train(self):
+        self.model(torch.ones(4).cuda()).sum().backward()
+        evaluate(self.inner)
+def evaluate(model):
+    print(model.infer(torch.ones(4).cuda()))
+Trainer().train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        ("unfulfilled", COUNTED),
+        ("clipped-scaled", SCALED),
+        ("no-sampler", LOADERS_IN_CLASSES),
+        ("thawed-later", RESTORED),
+        ("double-averaging", PAST_WRAPPER),
+        ("bypassed", PAST_WRAPPER),
+        ("staged-by-one", COPIED),
+        ("wrapped-attribute", PASSED_ON),
+    ],
+)
+def test_what_only_looks_like_a_mistake(check: str, text: str, tmp_path: Path) -> None:
+    assert check not in found(tmp_path, text, **GPUS)
