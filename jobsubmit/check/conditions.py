@@ -98,6 +98,8 @@ def _condition_of(node: ast.Raise, module: Module) -> tuple[ast.expr | None, boo
 
 
 def _divided_by_zero(code: Code) -> Iterator[Finding]:
+    if code.processes == 0:
+        return  # that is the reason, and an error of its own
     for module, node in code.program.of(ast.BinOp):
         if not isinstance(node.op, _DIVISIONS) or isinstance(node.right, ast.Constant):
             continue

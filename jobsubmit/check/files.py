@@ -86,6 +86,7 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
     yield from _outside(code, bundle, words)
     yield from _not_there(code, bundle, words)
     yield from _defaults_not_there(code, bundle, words)
+    yield from _empty_by_default(code, words)
     yield from _searched(code, bundle)
     yield from _downloaded_again(code, bundle)
     seen: set[str] = set()
@@ -204,6 +205,25 @@ def _defaults_not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> It
         if is_inside and not path.startswith("/") and place.parent.is_dir() and not place.exists():
             text = f"reads {located}, the default of {defaults[path]}, which does not exist in the code directory"
             yield Finding("warning", "not-there", where, text, f"pass {defaults[path]} with a file that is there")
+            return
+
+
+def _empty_by_default(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
+    """Yield an error for a file that the code surely opens by an option which is not given, and empty by default."""
+    given = {word.name for word in words}
+    unset = {one.field: one for one in code.options if one.default == "" and not given & set(one.names)}
+    for module, call, name in code.reached.calls if unset else ():
+        path = _file_of(call, name)
+        option = unset.get(path.attr) if isinstance(path, ast.Attribute) else None
+        is_sure = code.reached.is_sure(call, module) and _is_reading(code, call, name, module)
+        if option is not None and path is not None and is_sure and code.values.of(path, module) == "":
+            yield Finding(
+                "error",
+                "not-there",
+                module.where(call),
+                f"opens the file that {option.names[0]} names, which is not given, and empty by default",
+                f"pass {option.names[0]} with a file that is there",
+            )
             return
 
 

@@ -237,9 +237,12 @@ def _of_checks(
 ) -> Iterator[Finding]:
     """Yield what the checks find, and then a comparison of processes: its errors take the place of warnings."""
     found = [finding for name, found_by in checks for finding in _safely(name, found_by, boot_file)]
+    deciding = [finding for finding in found if _decides(finding)]
     compared: list[Finding] = []
-    if not any(_decides(finding) for finding in found):
+    if all(finding.check == "fixed-world-size" and finding.level == "warning" for finding in deciding):
         compared = list(_compared(code, {finding.check for finding in found}, boot_file))
+    if deciding:  # the job may have another number of processes
+        compared = [finding for finding in compared if finding.check == "same-ranks"]
     sure = {finding.check for finding in compared if finding.level == "error"}
     yield from (finding for finding in found if finding.check not in sure)
     yield from compared

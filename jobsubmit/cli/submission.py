@@ -49,7 +49,10 @@ def act(
 ) -> None:
     """Prepare a job, show the notes on it, and submit it, or show what would be submitted."""
     with console.said_if_slow(READING):
-        prepared = prepare.prepare(loaded, settings, demands)
+        found = prepare.examine(loaded, settings, demands)
+    if any(finding.level == "error" for finding in found.findings):
+        show_notes(found.notes, [finding for finding in found.findings if finding.level == "warning"])
+    prepared = prepare.accept(found, demands)
     act_on(prepared, settings, dry_run=dry_run, follow=follow, propagate=propagate, key=key)
 
 

@@ -100,7 +100,11 @@ class Demands:
 
 def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
     """Decide everything about a job: read the code directory, change nothing. Raises CheckError if a check fails."""
-    prepared = examine(loaded, settings, demands)
+    return accept(examine(loaded, settings, demands), demands)
+
+
+def accept(prepared: Prepared, demands: Demands) -> Prepared:
+    """Return a job that was examined; raise CheckError if a check failed, or if it is not the one that is expected."""
     stop_at_errors(prepared.findings)
     _require_expected(prepared, demands.expected)
     return prepared
@@ -232,7 +236,9 @@ def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
     path = tuple(finding.where.split(".", 1))
     if path[0] not in loaded.document.values or ":" in finding.where:
         return finding
-    return replace(finding, where=loaded.document.where(path), text=f"{finding.where}: {finding.text}")
+    where = loaded.document.where(path)
+    text = finding.text if where == f"the {finding.where}" else f"{finding.where}: {finding.text}"
+    return replace(finding, where=where, text=text)
 
 
 def _own_folders(plan: LaunchPlan, settings: Settings) -> tuple[Path, ...]:

@@ -41,6 +41,7 @@ _NODE_OPTIONS = (
     (("--machine-rank", "--machine_rank", "--node-rank", "--node_rank", "--nr", "--rank"), '"$NODE_RANK"'),
 )
 _FIRST_NAMES = ("train", "main", "run", "pretrain", "finetune")
+_SUBMITTERS = ("submitit", "simple_slurm", "dask_jobqueue")
 _RARE = ("apex", "horovod")  # a script that does without these comes first
 _NO_PROGRAMS = ("setup.py", "conftest.py")
 _MOST_CANDIDATES = 50
@@ -139,7 +140,7 @@ def _programs(bundle: Bundle) -> Iterator[Program]:
     programs = []
     for file in _scripts(bundle)[:_MOST_CANDIDATES]:
         program = load_program(bundle, file.path, INSTALLED_FROM)
-        if program and _trained_by(program):
+        if program and _trained_by(program) and not _submits(program):
             programs.append(program)
     parts = {module.path for program in programs for module in program.modules.values() if module is not program.boot}
     yield from sorted(
@@ -151,6 +152,11 @@ def _programs(bundle: Bundle) -> Iterator[Program]:
             program.imports(*_RARE),
         ),
     )
+
+
+def _submits(program: Program) -> bool:
+    """Return whether a script only hands another one over to a scheduler."""
+    return any(name.partition(".")[0] in _SUBMITTERS for name in program.boot.aliases.values())
 
 
 def _is_part(program: Program) -> bool:

@@ -213,7 +213,10 @@ def _in_a_mode(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     fields |= {"resources": _resources(launch), **_filled(words)}
     if (restarts := str(launch.options.get("max_restarts", "0"))) != "0" and restarts.isdecimal():
         fields["restarts"] = int(restarts)
-    return [JobDraft(fields, (*notes, *_of_launcher(launch)))]
+    drafts = [fields]
+    if "local_rank" in fields:  # torch 2 passes an argument that older scripts do not know
+        drafts.append({**{name: value for name, value in fields.items() if name != "local_rank"}, "mode": "torchrun"})
+    return [JobDraft(each, (*notes, *_of_launcher(launch))) for each in drafts]
 
 
 def draft_spawn(draft: JobDraft, boot_file: str) -> JobDraft | None:

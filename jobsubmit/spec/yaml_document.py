@@ -33,6 +33,7 @@ _TO_BE_COUNTED = re.compile(
 _READ_SECONDS, _LOOK_SECONDS = 10.0, 0.05
 _INT64 = 1 << 63
 _MAX_DIGITS = 70  # 64 binary ones, and a prefix
+_LONGEST_MAPPING = 60  # letters in one line
 _PLAIN_WORD = re.compile(r"(?!(?i:true|false|null|nan|inf)$)[A-Za-z_/][A-Za-z0-9_/.-]*")
 _AMBIGUOUS_WORDS = re.compile(r"(?i)yes|no|on|off")
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([Tt ].*)?")
@@ -169,8 +170,17 @@ def to_yaml(values: Mapping[str, Any]) -> str:
         WrittenFloat, lambda representer, number: representer.represent_scalar("tag:yaml.org,2002:float", number.text)
     )
     yaml.representer.add_representer(str, _as_text)
+    yaml.representer.add_representer(dict, _as_mapping)
     yaml.dump(dict(values), stream)
     return stream.getvalue()
+
+
+def _as_mapping(representer: Any, values: dict[str, Any]) -> Any:
+    """Represent a mapping in one line if it fits into one, else with a line for each entry."""
+    node = representer.represent_mapping("tag:yaml.org,2002:map", values)
+    if node.flow_style and sum(len(f"{name}: {value}, ") for name, value in values.items()) > _LONGEST_MAPPING:
+        node.flow_style = False
+    return node
 
 
 def _as_text(representer: Any, text: str) -> Any:

@@ -22,6 +22,8 @@ _PLACE, _BEGINNING = 2, 5  # lines before and from the first line of an exceptio
 _TRACEBACK = "Traceback (most recent call last)"
 _OWN_FRAME = 'File "%s/' % os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _CODE_OF_FRAME = "    "
+_FRAME = re.compile(r'\s*File "([^"]+)", line \d+')
+_OF_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
 _COMPILED_MODULES = "Extension modules: "
 _COMPILED_FRAME = re.compile(r"frame #\d+: ")
 _LABEL = re.compile(r"\[rank\d+\]: ")  # that torch writes before the lines of a traceback
@@ -66,17 +68,35 @@ def without_own_frames(lines: list[str]) -> list[str]:
 
 
 def choose_lines(words: list[str]) -> list[str]:
-    """Return the last lines, and before them the beginning of an exception whose message is longer than that."""
+    """Return the last lines, and before them what is needed of an exception that is longer than that.
+
+    That is its beginning if its message is so long, and the last frame that is in no library if there are so many.
+    """
     plain = [_LABEL.sub("", line, count=1) for line in words]
     starts = [index for index, line in enumerate(plain) if line.startswith(_TRACEBACK)]
     after = range(starts[-1] + 1, len(plain)) if starts else range(0)
     begins = next((index for index in after if plain[index][:1].strip()), len(plain))
     if begins >= len(words) - LINES:
-        return words[-LINES:]
+        return _with_own_frame(words, plain, starts[-1] if starts else len(words))
     head = words[max(begins - _PLACE, 0) : begins + _BEGINNING]
     tail = words[-(LINES - len(head) - 1) :]
     left = len(words) - begins - _BEGINNING - len(tail)
     return [*head, "… (%d lines)" % left, *tail]
+
+
+def _with_own_frame(words: list[str], plain: list[str], start: int) -> list[str]:
+    """Return the last lines with the last frame of the job's own code before them, if it is not among them."""
+    found = ((index, _FRAME.match(line)) for index, line in enumerate(plain) if index >= start)
+    frames = [(index, frame) for index, frame in found if frame]
+    own = [index for index, frame in frames if not _OF_LIBRARY.search(frame[1])]
+    if not own or own[-1] >= len(words) - LINES:
+        return words[-LINES:]
+    place = own[-1]
+    after = next((index for index, _ in frames if index > place), len(words))
+    head = words[place : min(after, place + _PLACE)]
+    tail = words[-(LINES - len(head) - 1) :]
+    left = len(words) - place - len(head) - len(tail)
+    return [*head, "… (%d lines)" % left, *tail] if left > 0 else words[place:]
 
 
 def report_early_end(job: Job, gone: Rank, victim: ProcessFailure, step: int | None) -> Failure:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # a batch size, in the line that many copy: `Epoch 0 | Batchsize: 32 | Steps: 64`.
 _STEP = re.compile(
     rb"(?:\b(total|max|num|n|warmup|optimization|accumulation|per|every)[\s_.-]+|(\bbatch.?size\W{1,3}\d+)\W{1,3}|\b|_)"
-    rb"(steps(?=\s*:)|step|iter(?:ation)?|epoch)\W{1,3}(\d{1,12})\b",
+    rb"(steps(?=\s*:)|step|iter(?:ation)?|epoch)\W{1,3}(\d{1,12})\b(?!%)",
     re.IGNORECASE,
 )
 _WORDS = (b"s", b"i", b"e")  # by their first letters: a line of steps says more than one of epochs

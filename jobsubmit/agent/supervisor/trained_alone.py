@@ -19,7 +19,8 @@ _NOT_JOINED = (
 )
 _NOTHING_EXCHANGED = (
     "the processes joined a process group, but no process used it: each one trained on its own. "
-    "Check that the code wraps the model, for example in DistributedDataParallel, and that its library uses the group"
+    "Check that the code wraps the model, for example in DistributedDataParallel, and that its library uses the group: "
+    "Accelerate and Trainer do so on CPUs only with ACCELERATE_USE_CPU=true"
 )
 
 

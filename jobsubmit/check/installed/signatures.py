@@ -10,6 +10,7 @@ from jobsubmit.check.installed.libraries import Found, Libraries
 _DATACLASS = "dataclass"
 _KEEPS_SIGNATURE = frozenset(
     [
+        *("cache", "lru_cache"),  # those of functools and of librosa
         *("staticmethod", "classmethod", "final", "override", "overload", "deprecated", "no_grad"),
         *("_exception_logger", "_time_logger", "requires", "_defaults_from_env_vars"),  # torch, transformers, Lightning
     ]
@@ -26,6 +27,38 @@ def accepted_names(name: str, libraries: Libraries) -> frozenset[str] | None:
     accepted = [_accepted(one, libraries) for one in found or ()]
     names = [one for one in accepted if one is not None]
     return frozenset().union(*names) if names and len(names) == len(accepted) else None
+
+
+def positional_names(name: str, libraries: Libraries) -> tuple[list[str], list[str]] | None:
+    """Return the arguments that a call of `name` may give without their names, and those that it must name.
+
+    None if that is not known, or if it may give any number of them.
+    """
+    found = libraries.definitions(name)
+    if found is None or len(found) != 1:
+        return None
+    node: ast.AST | None = found[0].node
+    first = 0
+    if isinstance(node, ast.ClassDef):
+        methods = {one.name: one for one in node.body if isinstance(one, ast.FunctionDef)}
+        is_plain = not {*_decorators(node)} and not node.keywords and "__new__" not in methods
+        node, first = methods.get("__init__") if is_plain else None, 1
+    if not isinstance(node, ast.FunctionDef) or node.args.vararg or set(_decorators(node)) - _KEEPS_SIGNATURE:
+        return None
+    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
+    return names[first:], [one.arg for one in node.args.kwonlyargs]
+
+
+def members_of(name: str, libraries: Libraries) -> frozenset[str] | None:
+    """Return what the body of an Enum of a library defines; None if `name` is none, or not known."""
+    found = libraries.definitions(name)
+    node = found[0].node if found is not None and len(found) == 1 else None
+    if not isinstance(node, ast.ClassDef) or not any(ast.unparse(base).endswith("Enum") for base in node.bases):
+        return None
+    targets = [target for one in node.body if isinstance(one, ast.Assign) for target in one.targets]
+    targets += [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
+    methods = {one.name for one in node.body if isinstance(one, (ast.FunctionDef, ast.ClassDef))}
+    return frozenset(methods | {target.id for target in targets if isinstance(target, ast.Name)})
 
 
 def fields_of(name: str, libraries: Libraries) -> dict[str, str] | None:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache, partial
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.imports import is_in_branch, may_fail
-from jobsubmit.check.installed.signatures import accepted_names
+from jobsubmit.check.installed.signatures import accepted_names, members_of, positional_names
 from jobsubmit.check.origins import last_value, seen_through
+from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
 
 # Of transformers, Lightning and torch.
 _RENAMED = {"tokenizer": "processing_class", "no_cuda": "use_cpu", "gpus": "devices", "use_cuda": "use_device"}
 _OLD_TORCH = re.compile(r"(?:0\.|1\.[0-6](?:\D|$))")
+_SINCE_2 = re.compile(r"[2-9]\.|\d\d")
+_RETURN_COMPLEX = 9  # the position of the argument
+_OF_C = ("torch", "numpy")  # most of what they have is not written in Python
 _SHOWN = 4
 _DEEPEST = 8  # modules that hand on a name
 _ALIKE = 0.8  # of difflib: evaluation_strategy and eval_strategy
@@ -29,7 +34,8 @@ def check_versions(code: Code) -> Iterator[Finding]:
     Where it is not sure that the code comes there, yield a warning.
     """
     own, known = _own_names(code), set[str]()
-    for finding in (*_imports(code, own), *_arguments(code, own), *_views(code)):
+    uses = (_imports(code, own), _arguments(code, own), _without_names(code, own), _members(code, own))
+    for finding in itertools.chain(*uses, _views(code), _spectrograms(code)):
         if finding.text not in known:
             known.add(finding.text)
             yield finding
@@ -104,6 +110,67 @@ def _arguments(code: Code, own: Collection[str]) -> Iterator[Finding]:
             f"the nodes have {top} {libraries.version(top)}, in which {last} has no argument {', '.join(missing)}",
             f"use {', '.join(alike)}, or {_pin(top)}" if alike else f"remove what it does not have, or {_pin(top)}",
         )
+
+
+def _without_names(code: Code, own: Collection[str]) -> Iterator[Finding]:
+    """Yield an error for a call that gives more arguments without their names than a library's function takes so."""
+    libraries = code.facts.libraries
+    positional = cache(partial(positional_names, libraries=libraries))
+    for module, call, name in code.reached.calls:
+        is_plain = call.args and not any(isinstance(one, ast.Starred) for one in call.args)
+        if not is_plain or "." not in name or _top(name) in {*own, *_OF_C} or _is_optional(call, module):
+            continue
+        names = positional(name) if _is_one_thing(code, call.func, module) else None
+        if names is None or len(call.args) <= len(names[0]):
+            continue
+        top, last = _top(name), name.rpartition(".")[2]
+        more = ", ".join(f"{one}=…" for one in names[1][: len(call.args) - len(names[0])])
+        yield Finding(
+            code.level_of(call, module),
+            "library-version",
+            module.where(call),
+            f"the nodes have {top} {libraries.version(top)}, in which {last} takes at most {len(names[0])} of its "
+            f"arguments without a name, and this gives {len(call.args)}",
+            f"name them: {more}; or {_pin(top)}" if more else _pin(top),
+        )
+
+
+def _members(code: Code, own: Collection[str]) -> Iterator[Finding]:
+    """Yield an error for a member that an Enum of a library does not have: `DistributedType.TPU`."""
+    libraries = code.facts.libraries
+    members = cache(partial(members_of, libraries=libraries))
+    for module, node in code.program.of(ast.Attribute):
+        if not (node.attr.isupper() and isinstance(node.ctx, ast.Load)) or not code.reached.of(node, module):
+            continue
+        name = code.program.name_of(node.value, module)
+        is_class = "." in name and name.rpartition(".")[2][:1].isupper() and _top(name) not in {*own, *_OF_C}
+        known = members(name) if is_class and _is_one_thing(code, node.value, module) else None
+        if known is None or node.attr in known or may_fail(node, module):
+            continue
+        top = _top(name)
+        yield Finding(
+            code.level_of(node, module),
+            "library-version",
+            module.where(node),
+            f"the nodes have {top} {libraries.version(top)}, in which {name.rpartition('.')[2]} has no {node.attr}",
+            f"use what this version has, or {_pin(top)}",
+        )
+
+
+def _spectrograms(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `torch.stft` of real numbers without `return_complex`, which torch 2 refuses."""
+    version = code.facts.torch_version or code.facts.libraries.version("torch")
+    for module, call in code.calls("torch.stft") if _SINCE_2.match(version) else ():
+        if argument(call, "return_complex", _RETURN_COMPLEX) is None and not hides_arguments(call):
+            yield Finding(
+                "warning",
+                "library-version",
+                module.where(call),
+                "torch 2 and later refuse torch.stft() of real numbers without return_complex",
+                "pass return_complex=True, and use torch.view_as_real() on the result where the code expects pairs of "
+                "real numbers",
+            )
+            return
 
 
 def _views(code: Code) -> Iterator[Finding]:

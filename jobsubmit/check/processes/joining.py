@@ -23,15 +23,16 @@ def check_joining(code: Code) -> Iterator[Finding]:
             continue
         rank, other_rank = (found.argument("rank", _RANK) for found in (event, second))
         if is_count(rank) and rank == other_rank:
-            yield Finding(
-                "error",
-                "same-ranks",
-                event.module.where(event.call),
-                f"process {one.process.rank} and process {other.process.rank} of the job both join as rank {rank}",
-                "leave rank and world_size out: they are read from the environment (RANK and WORLD_SIZE)"
-                if code.facts.has_launcher
-                else "compute the rank from the number of the node: node_rank * processes_per_node + local_rank",
-            )
+            said = f"process {one.process.rank} and process {other.process.rank} of the job both join as rank {rank}"
+            hint = "leave rank and world_size out: they are read from the environment (RANK and WORLD_SIZE)"
+            if not code.facts.has_launcher and one.process.local_rank == other.process.local_rank:
+                said = f"the first processes of two nodes both join as rank {rank}: the nodes have the same ranks"
+            if not code.facts.has_launcher:
+                hint = (
+                    'add the processes of the nodes before: rank = int(os.environ["NODE_RANK"]) * processes_per_node + '
+                    "local_rank"
+                )
+            yield Finding("error", "same-ranks", event.module.where(event.call), said, hint)
             return
     for one, event in joins:
         size = event.argument("world_size", _WORLD_SIZE, 0) if event is not None else 0

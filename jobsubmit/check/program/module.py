@@ -152,6 +152,12 @@ class Module:
         return frozenset(node for call in exits for node in (call, *self.above(call)))
 
     @cached_property
+    def succeeding(self) -> frozenset[ast.AST]:
+        """Return the nodes that may end the program without an error: not `sys.exit(1)`, and not with a message."""
+        exits = [call for call in self.of(ast.Call) if spelled(call.func) in EXITS and not _says_error(call)]
+        return frozenset(node for call in exits for node in (call, *self.above(call)))
+
+    @cached_property
     def leaving(self) -> frozenset[ast.AST]:
         """Return the nodes that may leave the block they are in, each with those around it in the same function."""
         found: set[ast.AST] = set()
@@ -204,6 +210,16 @@ class Module:
         parts = [*filter(None, self.home.split(".")), MAIN] if self.name == MAIN else self.name.split(".")
         up = level - 1 if self.is_package else level
         return ".".join(parts[: len(parts) - up]) if up < len(parts) else ""
+
+
+def _says_error(call: ast.Call) -> bool:
+    """Return whether an exit gets a text, or a number other than 0."""
+    match call.args:
+        case [ast.Constant(value=status)]:
+            return status not in (None, 0)
+        case [ast.UnaryOp(op=ast.USub()) | ast.JoinedStr()]:
+            return True
+    return False
 
 
 def class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:

@@ -212,9 +212,9 @@ class _Walk:
         self.waiting += self._called_either_way(node, module, level)
         if min(flows) is _Flow.OUT:
             return _Flow.OUT
-        # A check that raises is taken to pass; one that returns is a way of its own.
+        # A check that raises, or ends with an error, is taken to pass; one that returns is a way of its own.
         leaves = any(
-            statement in module.returning or statement in module.exiting for statement in (*node.body, *node.orelse)
+            statement in module.returning or statement in module.succeeding for statement in (*node.body, *node.orelse)
         )
         return _Flow.PERHAPS_OUT if leaves else _Flow.ON
 

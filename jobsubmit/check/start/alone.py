@@ -25,6 +25,6 @@ def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding
     if not is_numbered and not any(map(_NUMBERS.fullmatch, code.texts)) and not code.program.unread:
         text = f"nothing says to the program which of the {code.facts.nodes} nodes it is on: each would train by itself"
         hint = "start it with torchrun, which needs $NNODES, $NODE_RANK and $MASTER_ADDR, or set resources.nodes: 1"
-        if any(code.calls(*SPAWNS)):
+        if any(name in SPAWNS for _, _, name in code.program.calls):
             hint = "pass it its number, $NODE_RANK, with `bash -c`, or set resources.nodes: 1"
         yield Finding("warning", "launcher-nodes", started.where, text, hint)

@@ -17,7 +17,10 @@ from jobsubmit.common.finding import Finding
 
 _NEEDS_GPU = frozenset(
     f"torch.cuda.{name}"
-    for name in ("set_device", "synchronize", "current_device", "get_device_name", "get_device_properties")
+    for name in (
+        *("set_device", "synchronize", "current_device", "get_device_name", "get_device_properties"),
+        *("get_device_capability", "mem_get_info", "current_stream", "Stream"),
+    )
 )
 _OTHER_NODES = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
@@ -58,12 +61,12 @@ def check_gpu_request(code: Code, field: str) -> Iterator[Finding]:
 def without_gpus(code: Code) -> Iterator[Finding]:
     """Yield one finding for all places that need a GPU, an error if one of them is surely reached."""
     yield from _asked_by_configuration(code)
-    uses = {
-        module.where(call): (used, code.reached.is_sure(call, module))
-        for module, call, name in code.reached.calls
-        if (used := _gpu_use(code, call, name, module))
-        and (code.reached.is_sure(call, module) or _is_unconditional(call, module) or _is_of_a_step(call, module))
-    }
+    uses: dict[str, tuple[str, bool]] = {}
+    for module, call, name in code.reached.calls:
+        used, is_sure = _gpu_use(code, call, name, module), code.reached.is_sure(call, module)
+        if used and (is_sure or _is_unconditional(call, module) or _is_of_a_step(call, module)):
+            where, used = _chosen_at(code, call, module) or (_line_of(call, module), used)
+            uses[where] = used, is_sure or uses.get(where, ("", False))[1]
     if not uses:
         return
     first = next((where for where, (_, is_sure) in uses.items() if is_sure), next(iter(uses)))
@@ -79,6 +82,21 @@ def without_gpus(code: Code) -> Iterator[Finding]:
     other_nodes = _OTHER_NODES_OF_LIGHTNING if used.startswith("accelerator=") else _OTHER_NODES
     hint = _FEWER if code.facts.why_no_gpus else other_nodes
     yield Finding("error" if is_sure else "warning", "cuda-on-cpu", first, text, hint)
+
+
+def _line_of(call: ast.Call, module: Module) -> str:
+    """Return the line of a method's name, which may be below the beginning of its statement."""
+    return f"{module.path}:{call.func.end_lineno}"
+
+
+def _chosen_at(code: Code, call: ast.Call, module: Module) -> tuple[str, str] | None:
+    """Return where the device is chosen that `x.to(device)` names, in the same module, and the words there."""
+    is_move = isinstance(call.func, ast.Attribute) and call.func.attr == "to" and len(call.args) == 1
+    device = call.args[0] if is_move else None
+    made = code.values.assigned(device, module) if isinstance(device, ast.Name) else None
+    if not isinstance(made, ast.Call) or code.program.name_of(made.func, module) != "torch.device":
+        return None
+    return module.where(made), ast.unparse(made)
 
 
 def _asked_by_configuration(code: Code) -> Iterator[Finding]:
@@ -116,7 +134,7 @@ def each_for_itself(code: Code) -> Iterator[Finding]:
                 "set use_cpu: {flag: true} in `hyperparameters`, or add `--set 'hyperparameters.use_cpu={flag: true}'`"
             )
         yield Finding(
-            "warning",
+            code.level_of(call, module),
             "no-init",
             module.where(call),
             "on nodes without GPUs each process would train alone: accelerate connects processes on CPUs only if CPU "
@@ -163,6 +181,9 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
             return ".cuda()"
         if call.func.attr == "to" and (call.args or argument(call, "device")):
             return _moved_to(code, call.args[0] if call.args else argument(call, "device"), module)
+    if name.startswith("torch.") and (made_on := argument(call, "device")) is not None:
+        text = device_text(code, made_on, module)
+        return f'{name}(device="{text}")' if text.startswith("cuda") else ""
     if name.endswith(".convert_sync_batchnorm"):
         return "SyncBatchNorm" if _may_have_batch_norms(code) else ""
     return _devices_of_ddp(code, call, module) if is_ddp(name) else _asked_of_library(code, call, name, module)

@@ -312,6 +312,21 @@ def test_the_beginning_of_a_long_exception_is_quoted() -> None:
     assert choose_lines(error) == error[-LINES:]
 
 
+def test_the_last_frame_of_the_jobs_own_code_is_quoted() -> None:
+    own = ['  File "/jobs/1/code/main.py", line 47, in main', '    names = torch.hub.list("xcit")']
+    library = [
+        part
+        for n in range(30)
+        for part in (f'  File "/usr/lib/python3.11/urllib/request.py", line {n}, in open', "    return open()")
+    ]
+    lines = choose_lines(["step 1", "Traceback (most recent call last):", *own, *library, "URLError: no route"])
+    assert lines[:3] == [*own, "… (44 lines)"]
+    assert lines[-1] == "URLError: no route"
+    assert len(lines) == LINES
+    alone = ["Traceback (most recent call last):", *library, "URLError: no route"]
+    assert choose_lines(alone) == alone[-LINES:]
+
+
 def test_an_exception_before_a_crash_in_compiled_code_is_quoted() -> None:
     said = ["Traceback (most recent call last):", '  File "code/train.py", line 40, in main', "    loss.item()"]
     error = ["torch.AcceleratorError: CUDA error: misaligned address", "CUDA kernel errors might be reported later"]

@@ -183,6 +183,7 @@ def test_steps_are_read_from_what_ranks_write(tmp_path: Path) -> None:
         ("iter 7: loss 2.31, time 40ms", 7),
         ("Iteration 12/100", 12),
         ("Steps: 30 | lr 0.1", 30),
+        ("step 5\nsampling loop time step: 100%|####| 5/5", 5),
         ("global_step=44 loss=1", 44),
         ("epoch 9\niter 3\n", 3),
         ("epoch 9 step 4\nepoch 10\n", 4),

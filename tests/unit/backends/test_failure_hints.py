@@ -22,6 +22,12 @@ SAID = {
     "RuntimeError: TensorBoardCallback requires tensorboard to be installed. Either update": "package tensorboard",
     "ImportError: DeepSpeed is not installed => run `pip install deepspeed`": "package DeepSpeed",
     "[rank1]: TypeError: LambdaLR.__init__() got an unexpected keyword argument 'verbose'": "LambdaLR has no argument",
+    "TypeError: mel() takes 0 positional arguments but 5 were given": "mel takes at most 0 of its arguments",
+    "TypeError: Net.forward() got an unexpected keyword argument 'mask'": "forward has no argument mask",
+    "RuntimeError: stft requires the return_complex parameter be given for real inputs": "torch 2 refuses torch.stft",
+    "AttributeError: type object 'DistributedType' has no attribute 'TPU'": "class DistributedType has no TPU",
+    '  File "/usr/lib/python3.11/enum.py", line 784, in __getattr__\n    raise AttributeError(name) from None\n'
+    "AttributeError: TPU": "no member TPU",
     "AttributeError: module 'torch.distributed' has no attribute 'algorithms'": "torch.distributed has no algorithms",
     "RuntimeError: There are currently no available devices found, must be one of 'XPU', 'CUDA', 'MLU'": "needs a GPU",
     "wait timeout after 5000ms, keys: /default_pg/0//cpu//0/3": "rank 3 never joined",

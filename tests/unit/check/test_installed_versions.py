@@ -83,6 +83,19 @@ def changed(new):
 class Named(UnknownBase):
     pass
 """,
+    "lib/kinds.py": """
+import enum
+class Kind(str, enum.Enum):
+    CPU = "cpu"
+    GPU = "gpu"
+    def show(self):
+        return self.value
+def mel(*, rate, size=3):
+    pass
+class Made:
+    def __init__(self, width, *, depth=2):
+        pass
+""",
     "lib/kept.py": "def keep(value):\n    pass\n",
     "lib/made.py": "def __getattr__(name):\n    return None\n",
     "lib/fast.cpython-311-x86_64-linux-gnu.so": "",
@@ -167,6 +180,17 @@ def check(tmp_path: Path, text: str, **fields: Any) -> list[Finding]:
         ("import lib\nlib.Open(3, depth=2)\nlib.Net(3, bias=True)\nlib.Net(3, **{})\n", ""),
         ("try:\n    from lib._six import inf\nexcept ImportError:\n    from math import inf\n", ""),
         ("import lib\nif lib.__version__ < '2':\n    lib.Net(3, depth=2)\n", ""),
+        ("from lib.kinds import Kind\nprint(Kind.CPU, Kind.TPU)\n", "in which Kind has no TPU"),
+        ("from lib.kinds import Kind\nprint(Kind.GPU, Kind('cpu').show(), Kind.__members__)\n", ""),
+        (
+            "from lib.kinds import mel\nmel(22050, 3)\n",
+            "mel takes at most 0 of its arguments without a name, and this gives 2",
+        ),
+        ("from lib.kinds import Made, mel\nmel(rate=1)\nMade(3)\nMade(*[1, 2])\n", ""),
+        (
+            "from lib import kinds\nkinds.Made(3, 2)\n",
+            "Made takes at most 1 of its arguments without a name, and this gives 2",
+        ),
         ("import other._six, unknown.gone\nfrom other import x\nfrom unknown import y\n", ""),
     ],
 )

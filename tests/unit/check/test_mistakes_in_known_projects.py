@@ -64,6 +64,7 @@ def test_options_in_a_list_of_named_tuples(tmp_path: Path) -> None:
     assert not [one for one in findings(tmp_path, hyperparameters=given) if one.level in ("error", "unknown")]
 
 
+OF_TORCH_2: dict[str, Any] = {"torch_version": "2.4"}
 IN_FOLDER = {
     "run.sh": "cd pretrain\ntorchrun --nnodes $NNODES --node_rank $NODE_RANK --nproc_per_node $NPROC_PER_NODE "
     "--master_addr $MASTER_ADDR --master_port $MASTER_PORT main.py\n",
@@ -176,6 +177,81 @@ for batch in loader:
 def test_mistakes(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
     assert check in found(tmp_path, wrong, **fields)
     assert check not in found(tmp_path, right, **fields)
+
+
+ON_CPUS = """
+import math, sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+DEVICE
+for i in range(4):
+    loss = model(torch.randn(2, 4)).mean()
+    if not math.isfinite(loss.item()):
+        LEAVE
+    loss.backward()
+    USE
+dist.destroy_process_group()
+"""
+AT_EXIT = ON_CPUS.replace("LEAVE", "sys.exit(1)").replace("DEVICE", "")
+SPAWNED = """
+import argparse, os
+import torch, torch.distributed as dist, torch.multiprocessing as mp
+args = argparse.ArgumentParser().parse_args()
+def worker(gpu, args):
+    NUMBER
+    dist.init_process_group("gloo", init_method="env://", world_size=args.world_size, rank=rank)
+    dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
+def main():
+    args.rank = int(os.environ["NODE_RANK"]) * 2 ZERO
+    args.world_size = int(os.environ["NNODES"]) * 2
+    mp.spawn(worker, (args,), 2)
+if __name__ == "__main__":
+    main()
+"""
+SUMMED = SPAWNED.replace("NUMBER", "rank = args.rank + gpu")
+STARTED_PLAINLY: dict[str, Any] = {
+    "command": ["python", "train.py"],
+    "resources": {"nodes": 2, "nproc_per_node": 1},
+}
+
+
+@each_mistake(
+    [
+        (
+            "cuda-on-cpu",
+            AT_EXIT.replace("USE", "print(torch.zeros(1, device='cuda'))"),
+            AT_EXIT.replace("USE", "print(torch.zeros(1, device='cpu'))"),
+            {},
+        ),
+        (
+            "cuda-on-cpu",
+            AT_EXIT.replace("USE", "torch.cuda.synchronize()"),
+            AT_EXIT.replace("sys.exit(1)", "sys.exit()").replace("USE", "torch.cuda.synchronize()"),
+            {},
+        ),
+        ("same-ranks", SUMMED.replace(" ZERO", " * 0"), SUMMED.replace(" ZERO", ""), STARTED_PLAINLY),
+        ("library-version", "import torch\nprint(torch.stft(torch.ones(9), 4))\n", "import torch\n", OF_TORCH_2),
+        (
+            "library-version",
+            "import torch\nprint(torch.stft(torch.ones(9), 4))\n",
+            "import torch\nprint(torch.stft(torch.ones(9), 4, return_complex=True))\n",
+            OF_TORCH_2,
+        ),
+    ]
+)
+def test_what_newcomers_met(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_a_gpu_is_reported_where_its_device_is_chosen(tmp_path: Path) -> None:
+    made = ON_CPUS.replace("DEVICE", "device = torch.device('cuda:{:d}'.format(0))").replace("LEAVE", "break")
+    (tmp_path / "train.py").write_text(made.replace("USE", "loss.to(device)\n    (\n        model\n        .cuda())"))
+    [one] = [one for one in findings(tmp_path) if one.check == "cuda-on-cpu"]
+    assert one.where == "train.py:6"
+    assert "train.py:15 .cuda()" in one.text
 
 
 COUNTED = """
@@ -317,3 +393,19 @@ Trainer().train()
 )
 def test_what_only_looks_like_a_mistake(check: str, text: str, tmp_path: Path) -> None:
     assert check not in found(tmp_path, text, **GPUS)
+
+
+OPTIONAL = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", default="")
+args = parser.parse_args()
+"""
+
+
+def test_a_file_that_an_option_names_by_its_empty_default(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    opened = f"{OPTIONAL}with open(args.config) as file:\n    print(file.read())\n"
+    assert "not-there" in found(tmp_path, opened)
+    assert "not-there" not in found(tmp_path, opened, hyperparameters={"config": "a.json"})
+    assert "not-there" not in found(tmp_path, f"{OPTIONAL}if args.config:\n    print(open(args.config).read())\n")

@@ -570,6 +570,28 @@ def test_a_short_option_does_not_keep_others_from_being_hyperparameters(
     assert (fields.get("hyperparameters"), fields.get("args")) == (hyperparameters, args)
 
 
+def test_a_script_that_submits_another_one_is_not_started(tmp_path: Path) -> None:
+    begin = "import os, torch, torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel\n"
+    rest = "dist.init_process_group('gloo')\nmodel = DistributedDataParallel(torch.nn.Linear(1, 1))\n"
+    rest += "model(torch.ones(1)).backward()\n"
+    (tmp_path / "main_net.py").write_text(f"{begin}{rest}if __name__ == '__main__':\n    print(os.environ['RANK'])\n")
+    submits = "import submitit, main_net\nif __name__ == '__main__':\n    submitit.AutoExecutor('x').submit(main_net)\n"
+    (tmp_path / "run_with_submitit.py").write_text(submits)
+    draft = choose_start(tmp_path, {"name": "job", "code_dir": "."}, load_settings())
+    assert draft is not None
+    assert draft.fields["boot_file"] == "main_net.py"
+
+
+def test_a_script_for_launch_that_refuses_its_argument_is_started_by_torchrun(
+    jobsubmit: Command, tmp_path: Path
+) -> None:
+    text = "import argparse, os\np = argparse.ArgumentParser()\np.add_argument('--local_rank', type=int)\n"
+    text += "args = p.parse_args()\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    (tmp_path / "train.py").write_text(f"{text}print(os.environ['LOCAL_RANK'])\ndist.destroy_process_group()\n")
+    jobsubmit("init", "--from", "python -m torch.distributed.launch --nproc_per_node=2 train.py")
+    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["mode"] == "torchrun"
+
+
 def test_a_script_that_needs_apex_is_not_the_first_choice(tmp_path: Path) -> None:
     begin = "import os, torch, torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel\n"
     rest = "dist.init_process_group('gloo')\nmodel = DistributedDataParallel(torch.nn.Linear(1, 1))\n"
@@ -579,3 +601,19 @@ def test_a_script_that_needs_apex_is_not_the_first_choice(tmp_path: Path) -> Non
     draft = choose_start(tmp_path, {"name": "job", "code_dir": "."}, load_settings())
     assert draft is not None
     assert draft.fields["boot_file"] == "distributed.py"
+
+
+def test_run_shows_warnings_beside_errors(jobsubmit: Command, tmp_path: Path) -> None:
+    text = "import torch.distributed as dist\nimport torch\ndist.init_process_group('nccl')\nopen('data.txt').read()\n"
+    (tmp_path / "train.py").write_text(text)
+    (tmp_path / "data.txt").write_text("a")
+    (tmp_path / ".gitignore").write_text("*.txt\n")
+    done = jobsubmit("run", "--nodes", "2", "--", "torchrun", "--nproc_per_node=2", "train.py", code=3)
+    assert "warning: train.py:4  reads data.txt" in done.stderr
+    assert "error: train.py:3  backend nccl" in done.stderr
+
+
+def test_a_finding_about_the_command_of_run_names_it_once(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nif True:\n    torch.ones(1, requires_grad=True).backward()\n")
+    shown = jobsubmit("run", "--dry-run", "--nodes", "2", "--", "python", "train.py").stderr
+    assert "the command  nothing says to the program which of the 2 nodes it is on" in shown

@@ -33,14 +33,39 @@ ROWS = (
     KnownFailure(
         r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'",
         "the module {1} has no {0}",
-        "correct the name, or install a version of the module that has it; if the module is your own, check for a "
-        "circular import",
+        "if the module belongs to a library, install versions that fit together: `pip check` lists those that do not; "
+        "if it is your own, correct the name, or check for a circular import",
     ),
     KnownFailure(
-        r"TypeError: (\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'",
+        r"TypeError: (?:\w+\.)*?(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'",
         "{0} has no argument {1}",
         "if {0} belongs to a library, the installed version is not the one that the code was written for: name that "
         "version in the file that `requirements` names, or remove the argument",
+    ),
+    KnownFailure(
+        r"TypeError: (?:\w+\.)*?(\w+)(?:\.__init__)?\(\) takes (\d+) positional arguments? but (\d+) (?:was|were) "
+        r"given",
+        "{0} takes at most {1} of its arguments without a name, and gets {2}",
+        "if {0} belongs to a library, the installed version is not the one that the code was written for: pass the "
+        "arguments by their names, or name that version in the file that `requirements` names",
+    ),
+    KnownFailure(
+        r"stft requires the return_complex parameter",
+        "torch 2 refuses torch.stft() of real numbers without return_complex",
+        "pass return_complex=True, and use torch.view_as_real() on the result where the code expects pairs of real "
+        "numbers",
+    ),
+    KnownFailure(
+        r"AttributeError: type object '(\w+)' has no attribute '(\w+)'",
+        "the class {0} has no {1}",
+        "if {0} belongs to a library, the installed version is not the one that the code was written for: name that "
+        "version in the file that `requirements` names; if it is your own, correct the name",
+    ),
+    KnownFailure(
+        r"raise AttributeError\(name\)[^\n]*\n\S*AttributeError: (\w+)",
+        "an Enum has no member {0}",
+        "if it belongs to a library, the installed version is not the one that the code was written for: name that "
+        "version in the file that `requirements` names; if it is your own, correct the name",
     ),
     KnownFailure(
         r"module 'numpy' has no attribute '(float|int|bool|object|str)'",

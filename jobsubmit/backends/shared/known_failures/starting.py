@@ -55,7 +55,7 @@ ROWS = (
         r"Max retries exceeded with url|urlopen error|LocalEntryNotFoundError|couldn't connect to 'https?://",
         "a download failed: the node does not reach the server",
         "if the nodes have no access to the internet, download it before, and name its folder in `inputs`; for Hugging "
-        "Face, set HF_HOME to this folder on the node, and HF_HUB_OFFLINE=1, in `env`",
+        "Face, set HF_HOME to this folder on the node, and HF_HUB_OFFLINE=1, in `env`; for torch.hub, set TORCH_HOME",
     ),
     KnownFailure(
         r"network addresses of \(([^,]+), \d+\) cannot be retrieved|gaierror|Name or service not known"
