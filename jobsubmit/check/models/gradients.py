@@ -265,18 +265,20 @@ def _is_past_wrapper(code: Code, call: ast.Call, module: Module) -> bool:
     callers = code.program.calls_to(function, module) if function is not None else ()
     for home, node in ((module, call), *callers):
         scope = home.scope_of(node)
-        inner = {
-            target.id
-            for one in walk(scope)
-            if isinstance(one, ast.Assign) and any(getattr(part, "attr", "") == "module" for part in walk(one.value))
-            for target in one.targets
-            if isinstance(target, ast.Name)
-        }
+        set_to: dict[str, list[ast.expr]] = {}
+        for one in (one for one in walk(scope) if isinstance(one, ast.Assign)):
+            if isinstance(one.targets[0], ast.Name):
+                set_to.setdefault(one.targets[0].id, []).append(one.value)
+        inner = {name for name, values in set_to.items() if all(map(_names_inner, values))}
         loops = (one for one in walk(scope) if isinstance(one, (ast.For, ast.While)))
         calls = (one for loop in loops for one in walk(loop) if isinstance(one, ast.Call))
         if any(getattr(part, "id", "") in inner for one in calls for part in (one.func, *one.args)):
             return True
     return False
+
+
+def _names_inner(value: ast.expr) -> bool:
+    return any(getattr(part, "attr", "") == "module" for part in walk(value))
 
 
 def _is_model_of(code: Code, name: str) -> bool:

@@ -409,3 +409,30 @@ def test_a_file_that_an_option_names_by_its_empty_default(tmp_path: Path) -> Non
     assert "not-there" in found(tmp_path, opened)
     assert "not-there" not in found(tmp_path, opened, hyperparameters={"config": "a.json"})
     assert "not-there" not in found(tmp_path, f"{OPTIONAL}if args.config:\n    print(open(args.config).read())\n")
+
+
+COUNTED_AGAIN = """
+import argparse, math, torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+from transformers import get_scheduler
+args = argparse.Namespace(epochs=3, steps=None)
+accelerator = Accelerator()
+model, loader = torch.nn.Linear(1, 1), DataLoader(range(8))
+optimizer = torch.optim.SGD(model.parameters())
+FIRST
+args.steps = args.epochs * len(loader)
+scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=args.steps)
+model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+args.steps = args.epochs * len(loader)
+for batch in loader:
+    accelerator.backward(model(batch).sum())
+    optimizer.step()
+    scheduler.step()
+"""
+
+
+def test_steps_that_are_counted_again_after_the_schedule_is_made(tmp_path: Path) -> None:
+    assert "schedule-length" not in found(tmp_path, COUNTED_AGAIN.replace("FIRST", ""), **GPUS)
+    first = COUNTED_AGAIN.replace("FIRST", "loader = accelerator.prepare(loader)")
+    assert "schedule-length" in found(tmp_path, first.replace("loader, scheduler", "scheduler"), **GPUS)
