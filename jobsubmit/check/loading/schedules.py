@@ -15,6 +15,7 @@ from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _MAKES_SCHEDULE = re.compile(r"sched|warmup|onecycle|cosine|anneal|\blr_", re.IGNORECASE)
+_SIZE = re.compile(r"batch_?size[\"'\])]*$", re.IGNORECASE)
 _OF_WORLD = re.compile(
     r"world|dist_|replica|procs|n_?gpus?\b|gpus|num_gpu|n_?procs?\b|nproc|num_proc|device_count|rank", re.IGNORECASE
 )
@@ -25,7 +26,7 @@ def check_schedules(code: Code) -> Iterator[Finding]:
     if code.world_size in (None, 1) or code.has_framework or not code.is_parallel:
         return
     sizes = dict(_sizes_of_parts(code))
-    for module, call, name in code.reached.calls if sizes else ():
+    for module, call, name in code.reached.calls if sizes or _divides_data(code) else ():
         if not _MAKES_SCHEDULE.search(name.rpartition(".")[2] or spelled(call.func)):
             continue
         for given in (*call.args, *(keyword.value for keyword in call.keywords)):
@@ -58,6 +59,13 @@ def _sizes_of_parts(code: Code) -> Iterator[tuple[str, str]]:
             yield spelled(data), ast.unparse(size)
 
 
+def _divides_data(code: Code) -> bool:
+    """Return whether a loader gets a sampler that gives each process its part."""
+    loaders = [(module, call) for module, call, name in code.reached.calls if name in LOADERS]
+    samplers = [(module, sampler_of(code, call, module)) for module, call in loaders]
+    return any(one is not None and "DistributedSampler(" in words_of(code, one, home) for home, one in samplers)
+
+
 def _size_of_batches(code: Code, sampler: ast.expr, module: Module) -> ast.expr | None:
     """Return the size of the batches that a BatchSampler makes."""
     made = (part for _, part in origins(code, sampler, module) if isinstance(part, ast.Call))
@@ -85,9 +93,18 @@ def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str,
     if not isinstance(counted, ast.Call) or spelled(counted.func) != "len" or not counted.args:
         return False
     size = sizes.get(spelled(counted.args[0]))
-    if size is None or ast.unparse(division.right) != size:
+    is_of_loader = getattr(counted.args[0], "attr", "") == "dataset" and _is_size_of_loader(code, division.right)
+    if not is_of_loader and (size is None or ast.unparse(division.right) != size):
         return False
     whole = next((above for above in module.above(division) if isinstance(above, ast.stmt)), division)
     above = module.parents.get(division)
     is_divisor = isinstance(above, ast.BinOp) and above.right is division
     return not is_divisor and not _OF_WORLD.search(f"{ast.unparse(whole)}\n{words_of(code, division.right, module)}")
+
+
+def _is_size_of_loader(code: Code, size: ast.expr) -> bool:
+    """Return whether a number seems to be what each process takes at once: the program never divides such a number."""
+    is_size = _SIZE.search(ast.unparse(size)) is not None
+    divided = (node.left for _, node in code.program.of(ast.BinOp) if isinstance(node.op, (ast.Div, ast.FloorDiv)))
+    sizes = (one for one in divided if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)))
+    return is_size and not any(_SIZE.search(ast.unparse(one)) for one in sizes)

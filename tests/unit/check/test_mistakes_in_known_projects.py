@@ -436,3 +436,36 @@ def test_steps_that_are_counted_again_after_the_schedule_is_made(tmp_path: Path)
     assert "schedule-length" not in found(tmp_path, COUNTED_AGAIN.replace("FIRST", ""), **GPUS)
     first = COUNTED_AGAIN.replace("FIRST", "loader = accelerator.prepare(loader)")
     assert "schedule-length" in found(tmp_path, first.replace("loader, scheduler", "scheduler"), **GPUS)
+
+
+BUILT_LOADER = f"""{STARTED}
+from torch.optim.lr_scheduler import LambdaLR
+config = {{"loader": {{"batch_size": 4}}, "epochs": 3}}
+def build_loader(config):
+    data = TensorDataset(torch.ones(800, 4))
+    return DataLoader(data, sampler=DistributedSampler(data), **config["loader"])
+class WarmupPolyLR(LambdaLR):
+    def __init__(self, optimizer, max_iters):
+        super().__init__(optimizer, lambda step: 1 - step / max_iters)
+loader = build_loader(config)
+model = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+steps = LENGTH
+scheduler = WarmupPolyLR(optimizer, max_iters=config["epochs"] * steps)
+for epoch in range(config["epochs"]):
+    loader.sampler.set_epoch(epoch)
+    for (x,) in loader:
+        model(x.cuda()).sum().backward()
+        optimizer.step()
+        scheduler.step()
+"""
+
+
+def test_a_schedule_for_the_data_of_a_loader_that_a_function_builds(tmp_path: Path) -> None:
+    whole = BUILT_LOADER.replace("LENGTH", 'len(loader.dataset) // config["loader"]["batch_size"]')
+    assert "schedule-length" in found(tmp_path, whole, **GPUS)
+    assert "schedule-length" not in found(tmp_path, BUILT_LOADER.replace("LENGTH", "len(loader)"), **GPUS)
+    own = whole.replace('config = {"loader"', 'size = int(8 / 2)\nconfig = {"loader"')
+    assert "schedule-length" in found(tmp_path, own, **GPUS)
+    divided = whole.replace("return DataLoader(", 'size = config["loader"]["batch_size"] // 4\n    return DataLoader(')
+    assert "schedule-length" not in found(tmp_path, divided, **GPUS)
