@@ -96,7 +96,7 @@ def test_a_script_of_transformers_trainer(jobsubmit: Command, tmp_path: Path) ->
         "run_clm.py --output_dir out --per_device_train_batch_size 4 --max_steps 3 --report_to none --save_steps 100"
     )
     jobsubmit("init", "--from", f"torchrun --nnodes 2 --nproc_per_node 2 {words}")
-    told = jobsubmit("validate", "job.yaml").stderr  # each process would train alone
+    told = jobsubmit("validate", "job.yaml", code=3).stderr  # each process would train alone
     assert "set use_cpu: {flag: true} in `hyperparameters`" in told
     flag = ("--set", "hyperparameters.use_cpu={flag: true}")
     done = jobsubmit("create", "job.yaml", *flag, "--follow", timeout=240)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -38,6 +39,7 @@ _FEWER = (
 _GPUS_OF_LIGHTNING = ("gpu", "cuda")
 _MOST_PLACES = 8  # that a message names
 _MAKE_MODELS = ("torchvision", "timm", "transformers", "monai", "segmentation_models_pytorch", "torch_geometric")
+_ASKS_IN_ANY_CASE = re.compile(r"0\.|1\.(?:\d|1[0-2])(?:\.|$)")  # versions of accelerate
 _USE_CPU = "ACCELERATE_USE_CPU"
 _HF_PARSER = "transformers.HfArgumentParser"
 _ON_CPU = frozenset(["use_cpu", "no_cuda", _USE_CPU])
@@ -112,10 +114,14 @@ def _asked_by_configuration(code: Code) -> Iterator[Finding]:
 
 
 def each_for_itself(code: Code) -> Iterator[Finding]:
-    """Yield a warning where accelerate, which Trainer uses, would not find out that it is to train together on CPUs.
+    """Yield an error where accelerate, which Trainer uses, would not find out that it is to train together on CPUs.
 
-    Source: `PartialState._prepare_backend` of accelerate 1.15: it asks for LOCAL_RANK only with a GPU, or with `cpu`.
+    Where its version is not known, it is a warning. Source: `PartialState._prepare_backend` of accelerate 1.13 to 1.15
+    asks for LOCAL_RANK only with a GPU, or with `cpu`; that of 0.34 to 1.12 asks for it in any case.
     """
+    version = code.facts.libraries.version("accelerate")
+    if _ASKS_IN_ANY_CASE.match(version):
+        return
     is_said = bool(_ON_CPU & code.names) or any(word.lstrip("-").startswith(tuple(_ON_CPU)) for word in code.facts.argv)
     settings = registered(code.program, code.facts.argv).settings
     is_said = is_said or any(name in settings for name in _ON_CPU)
@@ -134,7 +140,7 @@ def each_for_itself(code: Code) -> Iterator[Finding]:
                 "set use_cpu: {flag: true} in `hyperparameters`, or add `--set 'hyperparameters.use_cpu={flag: true}'`"
             )
         yield Finding(
-            code.level_of(call, module),
+            code.level_of(call, module) if version else "warning",
             "no-init",
             module.where(call),
             "on nodes without GPUs each process would train alone: accelerate connects processes on CPUs only if CPU "

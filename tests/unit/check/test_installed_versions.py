@@ -266,3 +266,16 @@ def test_a_view_that_newer_versions_of_torch_refuse(
     fields = {"torch_version": version} if version else {}
     text = TOPK.replace("VIEW", view).replace("GIVEN", given)
     assert ("library-version" in found(tmp_path, text, **GPUS, **fields)) is is_said
+
+
+ACCELERATED = "from accelerate import Accelerator\naccelerator = Accelerator()\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "level"), [("1.12.0", None), ("0.34.2", None), ("1.13.0", "error"), ("", "warning")]
+)
+def test_accelerate_asks_for_processes_on_cpus_since_a_version(version: str, level: str | None, tmp_path: Path) -> None:
+    metadata = {f"accelerate-{version}.dist-info/METADATA": ""} if version else {}
+    with_files(tmp_path / "site", {"accelerate/__init__.py": "class Accelerator:\n    pass\n", **metadata})
+    shown = [one.level for one in check(tmp_path, ACCELERATED) if one.check == "no-init"]
+    assert shown == ([level] if level else [])
