@@ -21,7 +21,7 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.operators import OBJECTS
-from jobsubmit.check.interpreter.own import Waits, derived, derived_attribute, item_of
+from jobsubmit.check.interpreter.own import Waits, derived, derived_attribute, item_of, taken_from
 from jobsubmit.check.interpreter.placing import Places
 from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.rehearsal import Lost, Rehearsal
@@ -158,10 +158,13 @@ class Expressions(Variables):
                 for one in (node.slice.lower, node.slice.upper, node.slice.step)
             ]
             is_known = all(one is None or type(one) is int for one in bounds)
+            if (taken := taken_from(owner, slice(*bounds))) is not None:
+                return taken
             return derived(self.part(owner, slice(*bounds)) if is_known else UNKNOWN, owner)
         key = self.value(node.slice, scope)
         self._note_place(node, owner, key, scope)
-        return derived(self.item(owner, key), owner)
+        taken = taken_from(owner, key)
+        return derived(self.item(owner, key), owner) if taken is None else taken
 
     def _note_place(self, node: ast.Subscript, owner: Any, key: Any, scope: Scope) -> None:
         """Remember a place that a list does not have, where the program surely asks for it."""

@@ -15,6 +15,7 @@ from jobsubmit.check.program.operations import UNKNOWN
 
 _PART = "[part]"  # a field of a loader that divides the data: what one pass of a loop over it gets
 _SAMPLER = "DistributedSampler"
+_PARTITIONS = ("partition_dataset", "partition_dataset_classes")  # functions of MONAI: a list of the parts of the data
 # What is the same on all processes although their data is not: samplers give each as many batches of the same size.
 _SAME = frozenset(
     [
@@ -177,6 +178,17 @@ def mark_part(made: Record, sources: list[Any]) -> Record:
         if parts:
             made.content[_PART] = item_of(parts[0])
     return made
+
+
+def taken_from(owner: Any, key: Any) -> Any:
+    """Return the part of the data that a process takes from all parts, or a slice of its own part; else None."""
+    if not isinstance(owner, Record) or not isinstance(owner.kind, External):
+        return None
+    if owner.kind.name.endswith(_PARTITIONS) and not isinstance(key, slice):
+        made = Record(External("list"), is_open=True)
+        made.content[_PART] = Own()
+        return made
+    return owner if isinstance(key, slice) and owner.kind == External("list") and _is_divided(owner) else None
 
 
 def _is_divided(value: Any) -> bool:

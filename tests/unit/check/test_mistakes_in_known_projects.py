@@ -469,3 +469,37 @@ def test_a_schedule_for_the_data_of_a_loader_that_a_function_builds(tmp_path: Pa
     assert "schedule-length" in found(tmp_path, own, **GPUS)
     divided = whole.replace("return DataLoader(", 'size = config["loader"]["batch_size"] // 4\n    return DataLoader(')
     assert "schedule-length" not in found(tmp_path, divided, **GPUS)
+
+
+PARTITIONED = f"""{STARTED}
+from monai.data import CacheDataset, Dataset, ThreadDataLoader, partition_dataset
+class Trainer:
+    def __init__(self):
+        files = [{{"image": name}} for name in json.load(open("/shared/files.json"))]
+        self.loader = ThreadDataLoader(Dataset(data=(PART)[:100]), batch_size=4)
+        self.model = DDP(nn.Linear(4, 1).cuda())
+        self.best, self.bad = 9, 0
+    def train(self):
+        for epoch in range(3):
+            for x in self.loader:
+                self.model(x.cuda()).sum().backward()
+            loss = self.validate()
+            if loss < self.best:
+                self.best, self.bad = loss, 0
+            else:
+                self.bad += 1
+            if self.bad >= 2:
+                break
+    def validate(self):
+        total = 0
+        for step, x in enumerate(self.loader):
+            total += self.model.module(x.cuda()).sum().item()
+        return total / (step + 1)
+Trainer().train()
+"""
+
+
+def test_parts_of_the_data_that_monai_makes(tmp_path: Path) -> None:
+    parts = "partition_dataset(data=files, num_partitions=dist.get_world_size())[rank]"
+    assert "left-by-one" in found(tmp_path, PARTITIONED.replace("PART", parts), **GPUS)
+    assert "left-by-one" not in found(tmp_path, PARTITIONED.replace("PART", "files"), **GPUS)
