@@ -86,6 +86,8 @@ def _remedy(code: Code, test: ast.expr, module: Module) -> str:
             f"it asks for GPUs, and {code.facts.no_gpus}: request GPUs in `backend`, or remove the condition for nodes "
             "without them"
         )
+    if "__version__" in ast.unparse(test):
+        return "install the version that it asks for: name it in the file that `requirements` names"
     return _CHANGE_VALUES
 
 

@@ -51,6 +51,7 @@ _READERS = frozenset(
 )
 _DATA_SETS = ("torchvision.datasets.", "torchaudio.datasets.")
 _GLOBS = frozenset(["glob.glob", "glob.iglob"])
+_SEARCHES = frozenset(["glob", "iglob", "rglob"])
 _GLOB_METHODS = ("glob", "rglob")
 _TESTS = frozenset(["os.path.exists", "os.path.isfile", "os.path.isdir"])
 _TESTING_METHODS = ("exists", "is_file", "is_dir")
@@ -74,6 +75,7 @@ _CONFIGURATION_OPTIONS = (
     "--fsdp_config",
 )
 _CONFIGURATION_FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml)")
+_HISTORY = ".git"  # code that asks for it does without
 _ANY = "*"
 _PART_OF_NAME = re.compile(r"(?<=[^/*])\*{2,}|\*{2,}(?=[^/*])")  # two unknown parts of one name: no folders
 _MOST, _MOST_SETTINGS = 20, 500
@@ -92,7 +94,7 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
     seen: set[str] = set()
     for where, path_read in (*_reads(code), *_named(code, words), *_configured(code, words)):
         for path, left_out in _left_out(code, bundle, path_read):
-            if path not in seen:
+            if path not in seen and path.partition("/")[0] != _HISTORY:
                 seen.add(path)
                 text = f"reads {path}, which exists here but is not uploaded: {left_out.reason}"
                 wanted = path
@@ -186,7 +188,9 @@ def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Fi
         path = _located(code, path_read)
         field = given.get(path_read) or given.get(posixpath.normpath(path_read))
         is_inside = not path.startswith(("/", "../", "~")) and _ANY not in path and "\0" not in path
-        if field and is_inside and _CONFIGURATION.search(path) and not (bundle.root / path).exists():
+        is_searched = not _SEARCHES.isdisjoint(code.names)
+        is_elsewhere = is_searched and any(file.path.endswith(f"/{path}") for file in bundle.files)
+        if field and is_inside and _CONFIGURATION.search(path) and not (is_elsewhere or (bundle.root / path).exists()):
             text = f"reads {path}, which does not exist in the code directory"
             start = code.program.folder or "the code directory"
             yield Finding("warning", "not-there", field, text, f"correct the path: it begins in {start}")

@@ -79,6 +79,7 @@ from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import check_ranks
 from jobsubmit.check.start.shell import check_replaced, check_shell
 from jobsubmit.check.start.world import check_world
+from jobsubmit.check.unbound import check_unbound
 from jobsubmit.check.undeclared import check_undeclared
 from jobsubmit.check.words_of_files import with_words_of_files
 from jobsubmit.common.finding import Finding
@@ -213,6 +214,7 @@ def check_code(
             lambda: () if is_unclear else check_arguments(code().line, words, str(plan.boot_file), plan.mode),
         ),
         ("undeclared", lambda: check_undeclared(code())),
+        ("unbound", lambda: check_unbound(code())),
         ("replaced", lambda: check_replaced(code(), job)),
         ("overrides", lambda: check_overrides(code(), words)),
         ("alone", lambda: () if job.command is None else check_alone(code(), started, last)),

@@ -48,9 +48,12 @@ def init(
     directory, it also writes sample training code: a DDP example, or another
     --sample.
     """
+    from jobsubmit.cli import console
+    from jobsubmit.cli.findings import READING
     from jobsubmit.cli.first_job import show_samples, write_first_job
 
     if list_:
         show_samples()
     else:
-        write_first_job(directory, mode, command, sample, force=force, with_code=with_code)
+        with console.said_if_slow(READING):
+            write_first_job(directory, mode, command, sample, force=force, with_code=with_code)

@@ -13,11 +13,11 @@ from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reading import load_program
 from jobsubmit.config import Settings
 from jobsubmit.errors import BundleError, JobSubmitError
-from jobsubmit.jobs.prepare import examine
+from jobsubmit.jobs.prepare import examine, remember_findings
 from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.scaffold.from_batch_script import BatchScript, read_batch_script, read_from
-from jobsubmit.scaffold.from_code import drafts_from_code, takes_ranks_of_torch, texts_of
-from jobsubmit.scaffold.from_command import draft_spawn, drafts_from_command
+from jobsubmit.scaffold.from_code import by_its_own_names, drafts_from_code, takes_ranks_of_torch, texts_of
+from jobsubmit.scaffold.from_command import draft_spawn, drafts_from_command, with_places
 from jobsubmit.spec.loader import load_mapping
 
 # Errors that another way to start the code would not have.
@@ -85,8 +85,9 @@ def _by_code(drafts: Sequence[JobDraft], program: Program) -> list[JobDraft]:
     first = drafts[0]
     is_plain = "mode" not in first.fields and str(first.fields["command"]).startswith("python ")
     if is_plain and any(name == SPAWN for _, _, name in program.calls):
-        spawn = draft_spawn(first, program.boot.path)
-        return [spawn, *drafts] if spawn else list(drafts)
+        spawn, own = draft_spawn(first, program.boot.path), by_its_own_names(program)
+        placed = with_places(first, own[1]["command"]) if own else None
+        return [draft for draft in (spawn, placed, *drafts) if draft is not None]
     is_of_scheduler = len(drafts) > 1 and "--no-python" in str(drafts[-1].fields.get("command"))
     if is_of_scheduler and not takes_ranks_of_torch(program):
         return list(drafts[1:])
@@ -103,7 +104,8 @@ def _program(directory: Path, file: str) -> Program | None:
 def _find_errors(draft: JobDraft, directory: Path, settings: Settings) -> frozenset[str]:
     """Return the checks that the code fails when it is started this way."""
     try:
-        findings = examine(load_mapping(draft.fields, directory=directory), settings).findings
+        found = examine(load_mapping(draft.fields, directory=directory), settings)
     except JobSubmitError:
         return frozenset()  # whatever it is, another way to start the code would not help
-    return frozenset(finding.check for finding in findings if finding.level == "error")
+    remember_findings(found, settings)
+    return frozenset(finding.check for finding in found.findings if finding.level == "error")

@@ -65,7 +65,7 @@ def drafts_from_code(root: Path) -> list[JobDraft]:
     program, first, _ = ways[0]
     launched = [way for way in ways[1:] if way[1]["mode"] != "spawn" and not _only_imports(way[0])]
     if first["mode"] == "spawn":
-        by_itself = _by_its_own_names(program)
+        by_itself = by_its_own_names(program)
         ways = [ways[0], *([by_itself] if by_itself else launched), _by_plain_command(program)]
     else:
         spawning = [_by_plain_command(one) for one, fields, _ in ways[1:] if fields["mode"] == "spawn"]
@@ -208,7 +208,7 @@ def texts_of(program: Program) -> set[str]:
     return {node.value for _, node in program.of(ast.Constant) if isinstance(node.value, str)}
 
 
-def _by_its_own_names(program: Program) -> tuple[Program, dict[str, Any], str] | None:
+def by_its_own_names(program: Program) -> tuple[Program, dict[str, Any], str] | None:
     """Return the command that gives each node its place by the options that a program has for it."""
     texts = texts_of(program)
     found = [(next((name for name in names if name in texts), ""), value) for names, value in _NODE_OPTIONS]

@@ -39,6 +39,7 @@ _TORCHRUN = (
     'exec python -m torch.distributed.run --nnodes="$NNODES" --node_rank="$NODE_RANK" '
     '--nproc_per_node="$NPROC_PER_NODE" --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT"'
 )
+_SHELLS = ("bash", "sh", "/bin/bash", "/bin/sh")
 # The variable of a scheduler for each variable of torch's launcher.
 _TASKS: Mapping[str, Mapping[str, str]] = {
     "srun": {
@@ -77,7 +78,8 @@ def drafts_from_command(text: str, read: Callable[[str], str] = lambda path: "")
     ways = [*_in_a_mode(launch, own_words), *_by_command(launch, own_words)]
     more = {"env": plain, "secrets": secrets}
     common = {name: value for name, value in more.items() if value}
-    stem = launch.program[0].rpartition("/")[2].removesuffix(".py").removesuffix(".sh").rpartition(".")[2]
+    named = next((word for word in launch.program if word not in _SHELLS and not word.startswith("-")), "")
+    stem = named.rpartition("/")[2].removesuffix(".py").removesuffix(".sh").rpartition(".")[2]
     first = {"name": job_name(stem) or "job", "code_dir": "."}
     return tuple(JobDraft({**first, **way.fields, **common}, (*notes, *way.notes)) for way in ways)
 
@@ -225,6 +227,35 @@ def draft_spawn(draft: JobDraft, boot_file: str) -> JobDraft | None:
         return None
     fields = {name: value for name, value in draft.fields.items() if name != "command"}
     return JobDraft({**fields, "mode": "spawn", "boot_file": boot_file, "resources": {"nodes": 1}}, draft.notes)
+
+
+def with_places(draft: JobDraft, command: Sequence[str]) -> JobDraft | None:
+    """Return the draft of `python FILE` with a command that gives each node its own place among the nodes.
+
+    Those words go that say the same of one node; None if the draft has none of them.
+    """
+    names = set(re.findall(r"--[\w-]+", " ".join(command)))
+    own = {name.lstrip("-").replace("-", "_") for name in names}
+    given = dict(draft.fields.get("hyperparameters", {}))
+    dropped = [f"--{name}" for name in given if name.replace("-", "_") in own]
+    kept = {name: value for name, value in given.items() if f"--{name}" not in dropped}
+    words = [str(word) for word in draft.fields.get("args", ())]
+    args: list[str] = []
+    while words:
+        word = words.pop(0)
+        name, is_joined, _ = word.partition("=")
+        if name not in names:
+            args.append(word)
+            continue
+        dropped.append(name)
+        if not is_joined and words:
+            words.pop(0)
+    if not dropped:
+        return None
+    fields = {name: value for name, value in draft.fields.items() if name not in ("hyperparameters", "args")}
+    fields |= {"command": list(command), **_filled({"hyperparameters": kept, "args": args})}
+    notes = (note for note in draft.notes if not note.startswith(tuple(f"{name} " for name in dropped)))
+    return JobDraft(fields, (*notes, f"{', '.join(dropped)}: replaced, each node gets its own"))
 
 
 def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def _written_by_all(code: Code) -> Iterator[Finding]:
                 "saved-by-all",
                 module.where(call),
                 "each process writes the same file: it may be damaged",
-                "save it on rank 0 only: if dist.get_rank() == 0: torch.save(…); or put the rank into the name",
+                "write it on rank 0 only: if dist.get_rank() == 0: …; or put the rank into the name",
             )
             return
     yield from _saved_without_rank(code)

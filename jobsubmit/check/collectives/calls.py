@@ -14,6 +14,7 @@ from jobsubmit.check.interpreter.process import OF_TORCH_DISTRIBUTED
 from jobsubmit.check.origins import set_to
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, own_method, spelled
+from jobsubmit.check.program.program import may_be_of_model
 from jobsubmit.check.program.tree import children, walk
 from jobsubmit.check.program.variables import assigned_to, parameters
 
@@ -226,6 +227,8 @@ class CollectiveFinder:
             return None
         own = module.function_of(target)
         methods = [one for one in self.code.program.methods.get(target.attr, ()) if one[2] is not own]
+        if any(may_be_of_model(target, owner) for _, owner, _ in methods):
+            return None
         found = [self._inside_function(method, home, depth) for home, _, method in methods]
         return found[0] if found and all(found) else None
 
@@ -233,7 +236,8 @@ class CollectiveFinder:
         """Return the method that a variable's object has, where the class of the object is known, or the only one."""
         function = module.function_of(target)
         methods = self.code.program.methods.get(target.attr, ())
-        if function is not None and variable in parameters(function) and len(methods) == 1:
+        is_given = function is not None and variable in parameters(function)
+        if is_given and len(methods) == 1 and not may_be_of_model(target, methods[0][1]):
             return methods[0][0], methods[0][2]  # the only class that has it
         made = module.assigned_calls.get(variable, ())
         found = (

@@ -22,6 +22,8 @@ def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, A
         return (gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0,)
     if name == "torch.distributed.is_available":
         return (True,)
+    if name == "torch.distributed.is_nccl_available":
+        return (facts.has_nccl,)
     if name == "torch.distributed.init_process_group":
         run.has_group = True
         run.joined_as = keywords.get("rank", args[4] if len(args) > 4 else None)  # noqa: PLR2004

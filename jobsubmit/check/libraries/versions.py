@@ -22,6 +22,16 @@ _RENAMED = {"tokenizer": "processing_class", "no_cuda": "use_cpu", "gpus": "devi
 _OLD_TORCH = re.compile(r"(?:0\.|1\.[0-6](?:\D|$))")
 _SINCE_2 = re.compile(r"[2-9]\.|\d\d")
 _RETURN_COMPLEX = 9  # the position of the argument
+_SINCE_1_24 = re.compile(r"1\.(?:2[4-9]|[3-9]\d)|[2-9]\.")
+# Names that NumPy has no more → what to write instead.
+_LOST_IN_1_24 = {**{name: name for name in ("float", "int", "bool", "object", "str", "complex")}, "long": "int"}
+_LOST_IN_2 = {
+    **{f"{name}_": f"np.{new}" for name, new in (("float", "float64"), ("complex", "complex128"))},
+    **{f"{name}_": f"np.{new}" for name, new in (("string", "bytes_"), ("unicode", "str_"), ("round", "round"))},
+    **dict.fromkeys(("Inf", "Infinity", "PINF", "infty"), "np.inf"),
+    **{"NaN": "np.nan", "NINF": "-np.inf", "product": "np.prod", "cumproduct": "np.cumprod"},
+    **{"alltrue": "np.all", "sometrue": "np.any", "asfarray": "np.asarray", "mat": "np.asmatrix"},
+}
 _OF_C = ("torch", "numpy")  # most of what they have is not written in Python
 _SHOWN = 4
 _DEEPEST = 8  # modules that hand on a name
@@ -35,7 +45,7 @@ def check_versions(code: Code) -> Iterator[Finding]:
     """
     own, known = _own_names(code), set[str]()
     uses = (_imports(code, own), _arguments(code, own), _without_names(code, own), _members(code, own))
-    for finding in itertools.chain(*uses, _views(code), _spectrograms(code)):
+    for finding in itertools.chain(*uses, _views(code), _spectrograms(code), _names_of_numpy(code, own)):
         if finding.text not in known:
             known.add(finding.text)
             yield finding
@@ -171,6 +181,25 @@ def _spectrograms(code: Code) -> Iterator[Finding]:
                 "real numbers",
             )
             return
+
+
+def _names_of_numpy(code: Code, own: Collection[str]) -> Iterator[Finding]:
+    """Yield an error for each name that the installed NumPy has lost: `np.float`.
+
+    Source: the release notes of NumPy 1.24 and 2.0.
+    """
+    version = "" if "numpy" in own else code.facts.libraries.version("numpy")
+    lost = {*(_LOST_IN_1_24 if _SINCE_1_24.match(version) else ()), *(_LOST_IN_2 if _SINCE_2.match(version) else ())}
+    for module, node in code.program.of(ast.Attribute) if lost else ():
+        is_lost = node.attr in lost and code.program.name_of(node, module) == f"numpy.{node.attr}"
+        if is_lost and code.reached.of(node, module) and not may_fail(node, module):
+            yield Finding(
+                code.level_of(node, module),
+                "library-version",
+                module.where(node),
+                f"the nodes have numpy {version}, which has no {node.attr}",
+                f"use {_LOST_IN_1_24.get(node.attr) or _LOST_IN_2[node.attr]}, or {_pin('numpy')}",
+            )
 
 
 def _views(code: Code) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, INIT_RPC, LOADERS, SPAWN, Code, is_count, is_ddp, is_sharding
 from jobsubmit.check.collectives.rank_conditions import is_in_branch_of_zero
 from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
-from jobsubmit.check.origins import keywords_of, words_of
+from jobsubmit.check.origins import keywords_of, origins, words_of
 from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.module import Function, Module, own_method, spelled
 from jobsubmit.check.program.operations import Several, lifted
@@ -53,6 +53,8 @@ _WITHOUT_WORKERS = re.compile(r"^(?:\w*worker\w* is None|not \w*worker\w*)$")
 _WORKERS = re.compile(r"(?:^--|[.])(?:num_?workers|workers)=")
 _NUM_WORKERS = 5  # the position of the argument of DataLoader
 _PRINTS = re.compile(r"print$|\blog|\.(?:info|debug|warning)$")
+_DIVISIONS = (ast.Div, ast.FloorDiv)
+_WORLD = re.compile(r"(?<!local_)(?:world_size|WORLD_SIZE)")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index")
 
 
@@ -265,7 +267,7 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
     """Yield a warning where data is divided among the processes of one node: then each node has the same parts."""
     if code.facts.nodes == 1 or code.processes == 1:
         return
-    yield from _given_by_position(code)
+    yield from itertools.chain(_given_by_position(code), _begun_by_local_rank(code))
     for calling, call, name in code.reached.calls:
         if name in (INIT, INIT_RPC) or _starts_processes(code, name):
             continue
@@ -353,6 +355,28 @@ def _given_by_position(code: Code) -> Iterator[Finding]:
             if is_number and _COUNTS_NODE.search(ast.unparse(count)):
                 yield _counted_in_node(code, part, module)
                 return
+
+
+def _begun_by_local_rank(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `local_rank * (len(data) // world_size)`: the parts of all processes, begun within a node."""
+    for module, node in code.program.of(ast.BinOp):
+        if not isinstance(node.op, ast.Mult) or not code.reached.of(node, module):
+            continue
+        for number, size in ((node.left, node.right), (node.right, node.left)):
+            is_number = spelled(number).rpartition(".")[2] == "local_rank" and _is_of_node(code, number, module)
+            if is_number and any(_is_by_world(part) for _, part in origins(code, size, module)):
+                yield _divided_wrongly(
+                    module.where(node),
+                    f"`{ast.unparse(node)}` begins at the local rank, but the parts are for all processes: each node "
+                    "would read the same parts",
+                )
+                return
+
+
+def _is_by_world(part: ast.AST) -> bool:
+    """Return whether an expression divides by the number of all processes."""
+    divisors = (node.right for node in walk(part) if isinstance(node, ast.BinOp) and isinstance(node.op, _DIVISIONS))
+    return any(_WORLD.search(ast.unparse(one)) for one in divisors)
 
 
 def _is_of_node(code: Code, node: ast.expr, module: Module) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, is_ddp, is_sharding, trains
 from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.collectives.calls import finder_of
+from jobsubmit.check.models.gradients import reduced_gradients
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
@@ -25,13 +27,17 @@ _SHARES_OTHERWISE = re.compile(
     r"|LocalSGD|hook|rpc|[Pp]ipeline|horovod|SyncFunction"
 )
 _OF_MODEL = re.compile(r"grad|param|weight|flat|bucket|buffer|state|model|\bp\b|tensor")
+_OF_GPUS = re.compile(r"\bcuda\b|\buse_cuda\b|device\.type != ['\"]cpu|device\.type == ['\"]cuda")
 _DEEPEST = 4
 _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather")
 
 
 def check_unsynchronized(code: Code) -> Iterator[Finding]:
     """Yield a warning where every process trains and nothing that is read could average the gradients."""
-    if code.has_framework or not code.is_parallel or code.looks_up_names or code.program.unread:
+    if code.has_framework or not code.is_parallel:
+        return
+    yield from itertools.islice(_wrapped_with_gpus_only(code), 1)
+    if code.looks_up_names or code.program.unread:
         return
     yield from _not_averaged_everywhere(code)
     if _names_wrapper(code) or not any(True for _ in code.calls(INIT)):
@@ -49,6 +55,45 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
         if is_backward and _steps(code, call, module) and is_for_all(code, call, module):
             yield Finding("warning", "never-synchronized", module.where(call), text, hint)
             return
+
+
+def _wrapped_with_gpus_only(code: Code) -> Iterator[Finding]:
+    """Yield a warning where models are wrapped only if there are GPUs, in a job without them that trains all the same.
+
+    `if cuda and RANK != -1: model = DDP(model)`
+    """
+    wraps = [(module, call) for module, call, name in code.program.calls if is_ddp(name)]
+    is_joined = any(True for _ in code.calls(INIT)) and any(_is_backward(call) for _, call, _ in code.reached.calls)
+    if code.facts.gpus != 0 or not wraps or not is_joined or reduced_gradients(code):
+        return
+    tests = [_test_for_gpus(code, call, module) for module, call in wraps if not code.reached.is_sure(call, module)]
+    if len(tests) < len(wraps) or None in tests:
+        return
+    for home, test in (one for one in tests if one is not None):
+        yield Finding(
+            "warning",
+            "never-synchronized",
+            home.where(test),
+            f"the model is wrapped only with GPUs (`{ast.unparse(test)}`), and these nodes have none: each process "
+            "would train a model of its own",
+            "wrap it in DistributedDataParallel on CPUs, too, without device_ids",
+        )
+
+
+def _test_for_gpus(code: Code, node: ast.AST, module: Module, depth: int = 0) -> tuple[Module, ast.expr] | None:
+    """Return the condition on GPUs that a node depends on, in its function or where that is called."""
+    tests = (above.test for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp)))
+    own = next((test for test in tests if _OF_GPUS.search(ast.unparse(test))), None)
+    if own is not None:
+        return None if code.values.truth(own, module) is True else (module, own)
+    function = module.function_of(node)
+    callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
+    found = [_test_for_gpus(code, call, home, depth + 1) for home, call in callers]
+    return found[0] if found and all(found) else None
+
+
+def _is_backward(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
 
 
 def _may_share(code: Code) -> bool:

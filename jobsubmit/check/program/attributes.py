@@ -47,6 +47,10 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
         return ["", *values.facts.argv]
     if name == "torch.__version__" and values.facts.torch_version is not None:
         return values.facts.torch_version
+    if (
+        name.count(".") == 1 and name.endswith(".__version__") and not name.startswith("torch.")
+    ):  # it has `+cpu` as well
+        return values.facts.libraries.version(name.partition(".")[0]) or UNKNOWN
     if node.attr in values.program.attribute_stores and not _is_entry(values, node, module):
         return _stored(values, node, module)
     if values.namespaces.hold(node.value, module):

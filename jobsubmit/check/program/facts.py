@@ -49,6 +49,12 @@ class Facts:
         return started if self.gpus is None else self.gpus
 
     @property
+    def has_nccl(self) -> Any:
+        """Return whether the installed torch is a build for CUDA, which has NCCL; UNKNOWN if that is not known."""
+        folder = self.libraries.find("torch")
+        return UNKNOWN if folder is None else (folder / "lib" / "libtorch_cuda.so").exists()
+
+    @property
     def world_size(self) -> Any:
         """Return how many processes a launcher starts on all nodes, UNKNOWN if it does not or that is not known."""
         return UNKNOWN if self.nproc is None or not self.has_launcher else self.nodes * self.nproc

@@ -157,6 +157,8 @@ def _of_torch(values: Values, name: str, node: ast.Call) -> Any:
         return gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0
     if name == "torch.distributed.is_available":
         return True
+    if name == "torch.distributed.is_nccl_available":
+        return facts.has_nccl
     if name == "torch.distributed.is_initialized" and values.has_group:
         return True
     if node.args or node.keywords:

@@ -52,6 +52,9 @@ _OF_LIBRARIES = frozenset(
 )
 
 
+_OF_MODELS = ("state_dict", "load_state_dict", "parameters", "named_parameters", "zero_grad")
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """The modules that a boot file leads to; `roots` are the folders its imports are looked up in.
@@ -390,7 +393,9 @@ class Program:
         found = self.definition(self.name_of(call.func, module))
         if found is None and isinstance(call.func, ast.Attribute) and not self.is_of_library(call.func.value, module):
             methods = self.concrete_methods.get(call.func.attr, ())
-            return (methods[0][0], methods[0][2]) if len(methods) == 1 else None
+            if len(methods) == 1 and not may_be_of_model(call.func, methods[0][1]):
+                return methods[0][0], methods[0][2]
+            return None
         return found
 
     def own_method_called(self, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
@@ -421,6 +426,15 @@ class Program:
             for name in (*module.aliases.values(), *module.stars)
             for package in packages
         )
+
+
+def may_be_of_model(method: ast.Attribute, owner: ast.ClassDef) -> bool:
+    """Return whether a method that every model and optimizer has is asked of an object that is not named as its class.
+
+    `model.state_dict()`, where only the class AppState has a method of this name.
+    """
+    name = spelled(method.value).rpartition(".")[2].replace("_", "").lower()
+    return method.attr in _OF_MODELS and name != "self" and (not name or name not in owner.name.lower())
 
 
 def is_set_by_name(node: ast.AST) -> TypeGuard[ast.Call]:

@@ -12,7 +12,11 @@ from jobsubmit.check.shell.started import Started
 from jobsubmit.common.finding import Finding
 
 # Variables that say which node or process this is: those of launchers, schedulers and platforms.
-_NUMBERS = re.compile(r"(?:[A-Z]+_)*(?:RANK|NODE_?ID|PROCID|TASK_INDEX|NODE_INDEX|WORLD_SIZE|MACHINE_RANK)")
+# Not those of torch's launchers, which nobody sets here.
+_NUMBERS = re.compile(
+    r"(?!(?:LOCAL_)?(?:RANK|WORLD_SIZE)$)"
+    r"(?:[A-Z]+_)*(?:RANK|NODE_?ID|PROCID|TASK_INDEX|NODE_INDEX|WORLD_SIZE|MACHINE_RANK)"
+)
 _PLAIN = "python"
 
 

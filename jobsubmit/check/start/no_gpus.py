@@ -10,7 +10,7 @@ from itertools import takewhile
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.libraries.lightning import TRAINERS, trainer_composed
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.registries import registered
 from jobsubmit.check.start.device_of_call import device_text
@@ -27,6 +27,11 @@ _OTHER_NODES = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
     'GPUs in `backend`, or let the code choose: `device = torch.device("cuda", local_rank) if '
     'torch.cuda.is_available() else torch.device("cpu")`, and device_ids=None on CPUs'
+)
+_OTHER_NODES_BY_TEXT = (
+    "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
+    'GPUs in `backend`, or let the code choose: `device = f"cuda:{local_rank}" if torch.cuda.is_available() else '
+    '"cpu"`, and device_ids=None on CPUs'
 )
 _OTHER_NODES_OF_LIGHTNING = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
@@ -81,7 +86,8 @@ def without_gpus(code: Code) -> Iterator[Finding]:
         if len(others) > _MOST_PLACES:
             more = len(others) - _MOST_PLACES
             text = f"{used} needs a GPU, but {code.facts.no_gpus}. These need one, too: {places}, and {more} more"
-    other_nodes = _OTHER_NODES_OF_LIGHTNING if used.startswith("accelerator=") else _OTHER_NODES
+    other_nodes = _OTHER_NODES_BY_TEXT if _has_device_as_text(code) else _OTHER_NODES
+    other_nodes = _OTHER_NODES_OF_LIGHTNING if used.startswith("accelerator=") else other_nodes
     hint = _FEWER if code.facts.why_no_gpus else other_nodes
     yield Finding("error" if is_sure else "warning", "cuda-on-cpu", first, text, hint)
 
@@ -99,6 +105,15 @@ def _chosen_at(code: Code, call: ast.Call, module: Module) -> tuple[str, str] | 
     if not isinstance(made, ast.Call) or code.program.name_of(made.func, module) != "torch.device":
         return None
     return module.where(made), ast.unparse(made)
+
+
+def _has_device_as_text(code: Code) -> bool:
+    """Return whether the program uses a device as text: `device.startswith("cuda")`, `"cuda" in device`."""
+    methods = (call.func for _, call in code.program.calls_of_attribute.get("startswith", ()))
+    owners = [spelled(one.value) for one in methods if isinstance(one, ast.Attribute)]
+    compared = [node for _, node in code.program.of(ast.Compare) if isinstance(node.ops[0], (ast.In, ast.NotIn))]
+    owners += [spelled(node.comparators[0]) for node in compared if isinstance(node.left, ast.Constant)]
+    return any(owner.rpartition(".")[2] == "device" for owner in owners)
 
 
 def _asked_by_configuration(code: Code) -> Iterator[Finding]:

@@ -22,6 +22,9 @@ SAID = {
     "RuntimeError: TensorBoardCallback requires tensorboard to be installed. Either update": "package tensorboard",
     "ImportError: DeepSpeed is not installed => run `pip install deepspeed`": "package DeepSpeed",
     "[rank1]: TypeError: LambdaLR.__init__() got an unexpected keyword argument 'verbose'": "LambdaLR has no argument",
+    "ModuleNotFoundError: No module named 'torch._six'": "the installed torch has no module torch._six",
+    '  File "/usr/lib/python3.11/subprocess.py", line 1955, in _execute_child\n    raise child_error(number)\n'
+    "FileNotFoundError: [Errno 2] No such file or directory: 'numactl'": "the program numactl is not installed",
     "TypeError: mel() takes 0 positional arguments but 5 were given": "mel takes at most 0 of its arguments",
     "TypeError: Net.forward() got an unexpected keyword argument 'mask'": "forward has no argument mask",
     "RuntimeError: stft requires the return_complex parameter be given for real inputs": "torch 2 refuses torch.stft",

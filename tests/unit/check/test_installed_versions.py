@@ -268,6 +268,33 @@ def test_a_view_that_newer_versions_of_torch_refuse(
     assert ("library-version" in found(tmp_path, text, **GPUS, **fields)) is is_said
 
 
+@pytest.mark.parametrize(
+    ("version", "lost"),
+    [("1.23.5", []), ("1.26.4", ["float"]), ("2.1.0", ["Inf", "float"])],
+)
+def test_names_that_numpy_has_lost(version: str, lost: list[str], tmp_path: Path) -> None:
+    with_files(tmp_path / "site", {f"numpy-{version}.dist-info/METADATA": "", "numpy/__init__.py": ""})
+    text = "import numpy as np\nprint(np.float(3), np.float64(3), np.Inf)\n"
+    text += "try:\n    np.int\nexcept AttributeError:\n    pass\n"
+    shown = [one.text for one in check(tmp_path, text) if one.check == "library-version"]
+    assert shown == [f"the nodes have numpy {version}, which has no {name}" for name in lost]
+
+
+def test_an_assertion_about_the_version_of_a_library(tmp_path: Path) -> None:
+    text = "import lib\nassert lib.__version__ == '1.0'\n"
+    [one] = [one for one in check(tmp_path, text) if one.check == "unfulfilled"]
+    assert one.hint.startswith("install the version that it asks for")
+    assert not [one for one in check(tmp_path, text.replace("1.0", "2.0")) if one.check == "unfulfilled"]
+
+
+@pytest.mark.parametrize(("file", "is_wrong"), [("libtorch_cuda.so", True), ("libtorch_cpu.so", False)])
+def test_a_build_of_torch_with_nccl_has_it_without_gpus_too(file: str, is_wrong: bool, tmp_path: Path) -> None:
+    with_files(tmp_path / "site", {f"torch/lib/{file}": "", "torch/__init__.py": ""})
+    text = "import torch.distributed as dist\n"
+    text += "dist.init_process_group('nccl' if dist.is_nccl_available() else 'gloo')\n"
+    assert ("nccl-on-cpu" in {one.check for one in check(tmp_path, text)}) is is_wrong
+
+
 ACCELERATED = "from accelerate import Accelerator\naccelerator = Accelerator()\n"
 
 

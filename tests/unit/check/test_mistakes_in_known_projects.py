@@ -503,3 +503,118 @@ def test_parts_of_the_data_that_monai_makes(tmp_path: Path) -> None:
     parts = "partition_dataset(data=files, num_partitions=dist.get_world_size())[rank]"
     assert "left-by-one" in found(tmp_path, PARTITIONED.replace("PART", parts), **GPUS)
     assert "left-by-one" not in found(tmp_path, PARTITIONED.replace("PART", "files"), **GPUS)
+
+
+UNBOUND = f"""{STARTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--log", action="store_true")
+def main(args):
+    if args.log:
+        has_log = True
+    OTHERWISE
+    for epoch in range(3):
+        print(epoch)
+    if rank == 0 and has_log:
+        print("done")
+main(parser.parse_args())
+"""
+
+
+def test_a_variable_that_only_another_job_sets(tmp_path: Path) -> None:
+    text = UNBOUND.replace("    OTHERWISE\n", "")
+    assert "unset" in found(tmp_path, text, **GPUS)
+    assert "unset" not in found(tmp_path, text, **GPUS, hyperparameters={"log": {"flag": True}})
+    assert "unset" not in found(tmp_path, text.replace("rank == 0 and", "args.log and"), **GPUS)
+    assert "unset" not in found(tmp_path, UNBOUND.replace("OTHERWISE", "has_log = False or args.log"), **GPUS)
+    caught = text.replace(
+        "    if rank == 0 and has_log:\n        print",
+        "    try:\n        print(has_log)\n    except NameError:\n        print",
+    )
+    assert "unset" not in found(tmp_path, caught, **GPUS)
+
+
+BEGUN = f"""{STARTED}
+local_rank = int(os.environ["LOCAL_RANK"])
+class Tokens:
+    def __init__(self, path, world_size, number):
+        self.tokens, self.number = np.memmap(path), number
+        length = len(self.tokens) // world_size
+        self.start = NUMBER * length
+    def __iter__(self):
+        yield from self.tokens[self.start:]
+model = DDP(nn.Linear(4, 1).cuda())
+for x in Tokens("/shared/tokens.bin", dist.get_world_size(), rank):
+    model(x).sum().backward()
+"""
+
+
+def test_parts_of_all_processes_that_begin_within_a_node(tmp_path: Path) -> None:
+    assert "part-of-node" in found(tmp_path, BEGUN.replace("NUMBER", "local_rank"), **GPUS)
+    assert "part-of-node" not in found(tmp_path, BEGUN.replace("NUMBER", "self.number"), **GPUS)
+
+
+STATES = f"""{STARTED}
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+class AppState:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+    def state_dict(self):
+        return get_state_dict(self.model, self.optimizer)
+def save(model, path):
+    torch.save(model.state_dict(), path)
+model = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+state = AppState(model, optimizer)
+if rank == 0:
+    SAVED
+dcp.save({{"app": state}}, checkpoint_id="/shared/a")
+"""
+
+
+def test_the_state_of_a_model_is_not_that_of_the_only_class_with_such_a_method(tmp_path: Path) -> None:
+    assert "rank-0-collective" not in found(tmp_path, STATES.replace("SAVED", 'save(model, "/shared/b")'), **GPUS)
+    assert "rank-0-collective" in found(tmp_path, STATES.replace("SAVED", "print(state.state_dict())"), **GPUS)
+
+
+WITH_GPUS = """
+import argparse, os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", default="")
+def select_device(name):
+    return torch.device(name or "cpu")
+def smart_ddp(model):
+    return DDP(model, device_ids=[0])
+def train(device):
+    dist.init_process_group("gloo")
+    model = torch.nn.Linear(4, 1)
+    cuda = device.type != "cpu"
+    if WRAPPED:
+        model = smart_ddp(model)
+    model(torch.ones(4)).sum().backward()
+train(select_device(parser.parse_args().device))
+"""
+
+
+def test_a_model_that_is_wrapped_only_with_gpus(tmp_path: Path) -> None:
+    only = WITH_GPUS.replace("WRAPPED", 'cuda and "RANK" in os.environ')
+    assert "never-synchronized" in found(tmp_path, only)
+    assert "never-synchronized" not in found(tmp_path, only, **GPUS)
+    assert "never-synchronized" not in found(tmp_path, WITH_GPUS.replace("WRAPPED", '"RANK" in os.environ'))
+
+
+SEARCHED = f"""{OPTIONAL}
+import glob
+files = [args.config] if args.config.startswith("/") else glob.glob("**/" + args.config, recursive=True)
+with open(files[0]) as file:
+    print(file.read())
+"""
+
+
+def test_a_configuration_that_the_code_searches_for(tmp_path: Path) -> None:
+    with_files(tmp_path, {"models/small.yaml": "a: 1\n", ".git/HEAD": ""})
+    text = f"{SEARCHED}\nimport os\nif os.path.isdir('.git'):\n    print(os.listdir('.git'))\n"
+    checks = found(tmp_path, text, hyperparameters={"config": "small.yaml"})
+    assert not {"not-there", "left-out"} & checks
+    assert "not-there" in found(tmp_path, text, hyperparameters={"config": "big.yaml"})

@@ -570,6 +570,31 @@ def test_a_short_option_does_not_keep_others_from_being_hyperparameters(
     assert (fields.get("hyperparameters"), fields.get("args")) == (hyperparameters, args)
 
 
+def test_the_place_of_one_node_is_replaced_by_that_of_each(jobsubmit: Command, tmp_path: Path) -> None:
+    options = "p.add_argument('data')\np.add_argument('--dist-url')\np.add_argument('--world-size', type=int)\n"
+    options += "p.add_argument('--rank', type=int)\np.add_argument('--lr', type=float)\n"
+    place = "args.dist_url, rank=args.rank * 2 + rank, world_size=args.world_size * 2"
+    told = _WORKS.replace('"tcp://127.0.0.1:29533", rank=rank, world_size=2', place)
+    (tmp_path / "main.py").write_text(_SPAWNS + options + told)
+    words = "--lr 0.1 --dist-url tcp://localhost:1 --world-size=1 --rank 0 data"
+    done = jobsubmit("init", "--from", f"python main.py {words}")
+    assert "--dist-url, --world-size, --rank: replaced, each node gets its own" in done.stderr
+    job = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert '--world-size "$NNODES" --rank "$NODE_RANK"' in job["command"][2]
+    assert job.get("args", []) + list(job.get("hyperparameters", {})) in (["data", "lr"], ["--lr", "0.1", "data"])
+
+
+def test_a_job_is_named_after_the_script_that_a_shell_starts() -> None:
+    assert drafts_from_command("bash scripts/run_small.sh")[0].fields["name"] == "run_small"
+
+
+def test_init_shows_what_is_to_be_fixed(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch.distributed as dist\ndist.init_process_group('nccl')\n")
+    shown = jobsubmit("init", "--from", "torchrun --nproc_per_node=2 train.py").stderr
+    assert "error: train.py:2  backend nccl needs GPUs" in shown
+    assert "next: fix 1 error: jobsubmit validate job.yaml" in shown
+
+
 def test_a_script_that_submits_another_one_is_not_started(tmp_path: Path) -> None:
     begin = "import os, torch, torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel\n"
     rest = "dist.init_process_group('gloo')\nmodel = DistributedDataParallel(torch.nn.Linear(1, 1))\n"

@@ -19,6 +19,12 @@ ROWS = (
         "index",
     ),
     KnownFailure(
+        rf"No module named '((torch|numpy|transformers|timm|lightning|pytorch_lightning)\.[\w.]+){_LAST}",
+        "the installed {1} has no module {0}",
+        "the code that imports it was written for another version of {1}: name that version in the file that "
+        "`requirements` names; if another package imports it, install a newer version of that package",
+    ),
+    KnownFailure(
         rf"(?:ModuleNotFoundError|ImportError|python[\d.]*): No module named '?([\w.-]+){_LAST}",
         "the module {0} was not found on the node",
         "add it to the file that `requirements` names, or install it for the Python of the nodes; a module of your own "
@@ -93,6 +99,11 @@ ROWS = (
         r"numpy\.dtype size changed|compiled using NumPy 1\.x cannot be run|_ARRAY_API not found",
         "a package was built for another version of NumPy",
         "install a newer build of the package, or an older NumPy (numpy<2)",
+    ),
+    KnownFailure(
+        r"_execute_child[\s\S]*FileNotFoundError: \[Errno 2\] No such file or directory: '([^'/]+)'",
+        "the program {0} is not installed on the node",
+        "install it in the image or in `setup`, or remove what starts it",
     ),
     KnownFailure(
         r"CUDA_HOME environment variable is not set",
