@@ -148,7 +148,8 @@ def _given(code: Code, function: Function, parameter: str, module: Module) -> It
     """Yield what each call of a function gives for a parameter."""
     is_nested = isinstance(module.parents.get(function), FUNCTIONS)
     name = function.name if is_nested else module.called_as(function)
-    for home, call in code.program.calls_of.get(name, ()):
+    calls = code.program.calls_of.get(name, ())
+    for home, call in code.program.calls_to(function, module) if function.name == "__call__" else calls:
         if code.reached.of(call, home) and (home is module or not is_nested):
             yield home, given_for(call, function, parameter) or ast.Constant(None)
 

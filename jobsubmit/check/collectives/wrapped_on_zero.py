@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.rank_zero import branches_of_zero
-from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
@@ -22,7 +22,8 @@ from jobsubmit.common.finding import Finding
 _HAS_BUFFERS = re.compile(
     r"^(?:Sync)?BatchNorm(?:[123]d)?$|^(?:wide_)?(?:resnet|resnext|densenet|mobilenet)", re.IGNORECASE
 )
-_MAY_LEAVE_BUFFERS = frozenset(["broadcast_buffers", "require_forward_param_sync", "track_running_stats"])
+_SETTING = "broadcast_buffers"
+_MAY_LEAVE_BUFFERS = frozenset(["require_forward_param_sync", "track_running_stats"])
 _EVALUATES = re.compile(r"val|test|eval", re.IGNORECASE)
 _DEEPEST = 3  # functions that hand on the model
 
@@ -38,7 +39,7 @@ def check_wrapped_on_zero(code: Code) -> Iterator[Finding]:
             continue
         for call in (node for statement in body for node in walk(statement) if isinstance(node, ast.Call)):
             model = _model_called(code, call, module) if code.reached.of(call, module) else None
-            if model is not None and not _is_evaluated_before(call, model, module):
+            if model is not None and not _leaves_buffers(code, model) and not _is_evaluated_before(call, model, module):
                 name = spelled(model)
                 yield Finding(
                     "warning",
@@ -55,7 +56,27 @@ def _sends_buffers(code: Code) -> bool:
     """Return whether a model may have buffers, and nothing may tell a wrapper to leave them alone."""
     settings = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
     makes = (name.rpartition(".")[2] for _, _, name in code.program.calls)
-    return not settings & _MAY_LEAVE_BUFFERS and any(map(_HAS_BUFFERS.search, makes))
+    is_told = settings & _MAY_LEAVE_BUFFERS or not any(True for one in _wraps(code) if not _is_told(one[1]))
+    return not is_told and any(map(_HAS_BUFFERS.search, makes))
+
+
+def _wraps(code: Code) -> Iterator[tuple[Module, ast.Call]]:
+    return ((module, call) for module, call, name in code.reached.calls if is_ddp(name))
+
+
+def _is_told(wrap: ast.Call) -> bool:
+    """Return whether a wrapper gets `broadcast_buffers`, or what it gets is not seen."""
+    return argument(wrap, _SETTING) is not None or hides_arguments(wrap)
+
+
+def _leaves_buffers(code: Code, model: ast.expr) -> bool:
+    """Return whether a model may be one whose wrapper is told to leave the buffers alone: none of its name is not."""
+    told = [(module, call, _is_told(call)) for module, call in _wraps(code)]
+    if not any(is_told for _, _, is_told in told):
+        return False
+    statements = [module.parents.get(call) for module, call, is_told in told if not is_told]
+    names = {spelled(target) for one in statements if isinstance(one, ast.Assign) for target in one.targets}
+    return spelled(model) not in names
 
 
 def _is_evaluated_before(call: ast.Call, model: ast.expr, module: Module) -> bool:

@@ -128,10 +128,23 @@ class Program:
         """Return the calls of a function: of a method that no other class has, those by its name."""
         found = self.calls_of.get(module.called_as(function), ())
         owner = module.parents.get(function)
+        if function.name == "__call__" and isinstance(owner, ast.ClassDef):
+            return self.calls_of_objects.get(f"{module.name}.{owner.name}", ())
         is_only = len(self.concrete_methods.get(function.name, ())) == 1 and function.name not in _OF_LIBRARIES
         if found or not isinstance(owner, ast.ClassDef) or not is_only:
             return found
         return self.calls_of_attribute.get(function.name, ())
+
+    @cached_property
+    def calls_of_objects(self) -> Mapping[str, Sequence[tuple[Module, ast.Call]]]:
+        """Return the calls of variables that hold an object, by the name of its class: `log = Log()`, `log(3)`."""
+        found: dict[str, list[tuple[Module, ast.Call]]] = {}
+        for module, call, _ in self.calls:
+            made = module.assigned_calls.get(call.func.id, ()) if isinstance(call.func, ast.Name) else ()
+            names = {self.name_of(one.func, module) for one in made}
+            if len(names) == 1:
+                found.setdefault(names.pop(), []).append((module, call))
+        return found
 
     @cached_property
     def calls_of_attribute(self) -> Mapping[str, Sequence[tuple[Module, ast.Call]]]:

@@ -618,3 +618,30 @@ def test_a_configuration_that_the_code_searches_for(tmp_path: Path) -> None:
     checks = found(tmp_path, text, hyperparameters={"config": "small.yaml"})
     assert not {"not-there", "left-out"} & checks
     assert "not-there" in found(tmp_path, text, hyperparameters={"config": "big.yaml"})
+
+
+CALLED_BACK = f"""{STARTED}
+class Verification:
+    def __init__(self, rank):
+        self.rank = rank
+    def test(self, backbone):
+        with torch.no_grad():
+            backbone(torch.ones(4, 4).cuda())
+    def __call__(self, step, backbone):
+        if self.rank == 0 and step % 100 == 0:
+            backbone.eval()
+            self.test(backbone)
+            backbone.train()
+backbone = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).cuda()OPTION)
+header = DDP(nn.Linear(4, 2).cuda(), broadcast_buffers=False)
+verify = Verification(rank)
+for step, (x,) in enumerate(DataLoader(TensorDataset(torch.ones(8, 4)), sampler=DistributedSampler(range(8)))):
+    header(backbone(x.cuda())).sum().backward()
+    verify(step, backbone)
+"""
+
+
+def test_a_callback_that_calls_a_wrapped_model_on_rank_0(tmp_path: Path) -> None:
+    assert "rank-0-collective" in found(tmp_path, CALLED_BACK.replace("OPTION", ""), **GPUS)
+    left = CALLED_BACK.replace("OPTION", ", broadcast_buffers=False")
+    assert "rank-0-collective" not in found(tmp_path, left, **GPUS)
