@@ -24,6 +24,8 @@ from jobsubmit.common.finding import Finding, Level
 
 _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "TCPStore", "FileStore"])
+_OF_NODES = re.compile(r"world|node|machine")
+_OF_BOTH = "$NNODES and $NPROC_PER_NODE"
 _OWN_ADDRESS = re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")
 _FREE_PORT = re.compile(r"\.bind\(\([^)]*, 0\)\)|find_free_port|TCPServer\(\([^)]*, 0\)")
 THIS_NODE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
@@ -75,7 +77,8 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
                 "node"
             )
         elif names := _options_of(code, argument(call, "world_size", 3), module):
-            hint = f"it is computed from {names}: pass $NNODES and $NPROC_PER_NODE in command: [bash, -c, …]"
+            values = "$NNODES" if _counts_nodes(code, argument(call, "world_size", 3), module, names) else _OF_BOTH
+            hint = f"it is computed from {names}: pass {values} in command: [bash, -c, …]"
         else:
             hint = "world_size counts the processes of all nodes: multiply those of a node by the number of nodes"
         yield Finding("error", "fixed-world-size", module.where(call), why, hint)
@@ -87,6 +90,13 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
             f"every process uses the same rank {rank.value}",
             "leave out rank and world_size, which are in the environment; under mp.spawn, compute them",
         )
+
+
+def _counts_nodes(code: Code, node: ast.expr | None, module: Module, names: str) -> bool:
+    """Return whether a single option counts the nodes, and the program multiplies it by the processes of each."""
+    parts = [one for _, part in origins(code, node, module) for one in walk(part)] if node is not None else []
+    products = (one for one in parts if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult))
+    return ", " not in names and _OF_NODES.search(names) is not None and any(products)
 
 
 def _options_of(code: Code, node: ast.expr | None, module: Module) -> str:

@@ -128,3 +128,10 @@ def test_srun_needs_slurm(tmp_path: Path) -> None:
     assert hints() == ['write a job file for what it starts: jobsubmit init --from "sbatch job.sh"']
     assert hints(command="srun torchrun train.py")[0].endswith('jobsubmit init --from "srun …"')
     assert hints(**GPUS) == []
+
+
+def test_a_number_of_nodes_that_the_program_multiplies_itself(tmp_path: Path) -> None:
+    counted = SPAWNED.replace('"-g", "--gpus"', '"--unused"').replace("args.gpus", "2")
+    (tmp_path / "train.py").write_text(counted)
+    hints = dict(of_places(tmp_path, command="python train.py -n 1 -nr 0"))
+    assert hints["fixed-world-size"] == "it is computed from --nodes: pass $NNODES in command: [bash, -c, …]"
