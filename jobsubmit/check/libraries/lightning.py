@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from jobsubmit.check.code import Code, is_count
-from jobsubmit.check.libraries.lightning_figures import check_figures
+from jobsubmit.check.libraries.lightning_figures import check_figures, check_figures_of_zero
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.module import Module, is_of_self, spelled
@@ -44,6 +44,7 @@ def check_lightning(code: Code, read: Callable[[str], str], *, is_by_fabric: boo
         yield from _nodes_in_configuration(code, read)
     yield from _prepared_by_one(code)
     yield from check_figures(code)
+    yield from check_figures_of_zero(code)
 
 
 def _nodes_of_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.rank_conditions import is_in_branch_of_zero
 from jobsubmit.check.origins import beginning_of, last_value, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.configuration import parse_text, read_text
@@ -48,6 +49,26 @@ def check_figures(code: Code) -> Iterator[Finding]:
                     "pass sync_dist=True, or log a metric of torchmetrics",
                 )
                 return
+
+
+def check_figures_of_zero(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `self.log(…, sync_dist=True)` on one rank only: it waits for all ranks.
+
+    Source: the page "Logging" of Lightning 2: `sync_dist=True` reduces the metric across devices.
+    """
+    calls = [*code.program.calls_of_attribute.get("log", ()), *code.program.calls_of_attribute.get("log_dict", ())]
+    for module, call in calls if code.is_parallel else ():
+        is_of_module = spelled(call.func) in ("self.log", "self.log_dict")
+        is_reduced = is_of_module and code.values.of(argument(call, "sync_dist"), module) is True
+        if is_reduced and code.may_be_used(call, module) and is_in_branch_of_zero(code, call, module):
+            yield Finding(
+                "warning",
+                "rank-0-collective",
+                module.where(call),
+                "only rank 0 reaches this self.log(), which waits for all ranks with sync_dist=True: it would hang",
+                "log it on every rank, or pass rank_zero_only=True without sync_dist",
+            )
+            return
 
 
 def _passed_by_validation(method: Function, module: Module) -> Mapping[str, Sequence[str]] | None:

@@ -70,10 +70,10 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
     if not (code.wraps_models or code.has_only_engine):
         return
     loaders = [(module, call) for module, call, name in code.reached.calls if is_loader(code, name)]
-    has_some = any(_may_give_parts(code, call, module) for module, call in loaders)
+    has_some = any(may_give_parts(code, call, module) for module, call in loaders)
     for module, call in loaders:
         is_alone = code.reached.is_sure(call, module) or not has_some
-        if is_alone and not _may_give_parts(code, call, module) and is_for_training(call, module):
+        if is_alone and not may_give_parts(code, call, module) and is_for_training(call, module):
             if _is_of_all_data(code, call, module):
                 yield Finding(
                     "warning",
@@ -269,7 +269,7 @@ def sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
     return None if found is not None and code.values.of(found, module) is None else found
 
 
-def _may_give_parts(code: Code, call: ast.Call, module: Module) -> bool:
+def may_give_parts(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a loader has a sampler, and any but those that go through all data."""
     sampler = sampler_of(code, call, module)
     if sampler is None:

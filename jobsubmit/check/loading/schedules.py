@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import LOADERS, Code
-from jobsubmit.check.loading.sampler import sampler_of
+from jobsubmit.check.loading.sampler import may_give_parts, sampler_of
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled
@@ -32,6 +32,16 @@ def check_schedules(code: Code) -> Iterator[Finding]:
         for given in (*call.args, *(keyword.value for keyword in call.keywords)):
             divisions = list(_divisions(code, given, module))
             counted = next((one for one in divisions if _is_of_all(code, *one, sizes)), None)
+            if (loader := _undivided_loader(code, given, module)) is not None:
+                yield Finding(
+                    "warning",
+                    "schedule-length",
+                    loader[0].where(loader[1]),
+                    f"{ast.unparse(loader[1])} counts the batches of all processes, and each takes only its part of "
+                    f"them: the schedule ({module.where(call)}) is {code.world_size} times too long",
+                    "use len() of the loader that trains",
+                )
+                return
             if counted is not None and not any(
                 one is not counted[1] and _is_by_world(code, one, home) for home, one in divisions
             ):
@@ -64,6 +74,35 @@ def _divides_data(code: Code) -> bool:
     loaders = [(module, call) for module, call, name in code.reached.calls if name in LOADERS]
     samplers = [(module, sampler_of(code, call, module)) for module, call in loaders]
     return any(one is not None and "DistributedSampler(" in words_of(code, one, home) for home, one in samplers)
+
+
+def _undivided_loader(code: Code, given: ast.expr, module: Module) -> tuple[Module, ast.Call] | None:
+    """Return the `len(loader)` that a number comes from, if that loader has all data and another one is divided."""
+    lengths = [
+        (home, one)
+        for home, part in origins(code, given, module)
+        for one in walk(part)
+        if isinstance(one, ast.Call) and spelled(one.func) == "len" and one.args and isinstance(one.args[0], ast.Call)
+    ]
+    for home, one in lengths if _divides_data(code) else ():
+        loaders = list(_loaders_made(code, one.args[0], home))  # type: ignore[arg-type] # it is a call
+        statement = next((above for above in home.above(one) if isinstance(above, ast.stmt)), one)
+        is_of_library = getattr(one.args[0].func, "attr", "") == "train_dataloader"  # type: ignore[attr-defined]
+        if (loaders or is_of_library) and not _OF_WORLD.search(ast.unparse(statement)):
+            if not any(may_give_parts(code, node, maker) for maker, node in loaders):
+                return home, one
+    return None
+
+
+def _loaders_made(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call]]:
+    """Yield the loaders that a function makes, or all methods of the name that is called: `data.train_dataloader()`."""
+    found = code.program.called(call, module)
+    methods = code.program.methods.get(call.func.attr, ()) if isinstance(call.func, ast.Attribute) else ()
+    makers = [found] if found is not None else [(home, method) for home, _, method in methods]
+    for home, maker in makers:
+        for node in walk(maker):
+            if isinstance(node, ast.Call) and code.program.name_of(node.func, home) in LOADERS:
+                yield home, node
 
 
 def _size_of_batches(code: Code, sampler: ast.expr, module: Module) -> ast.expr | None:

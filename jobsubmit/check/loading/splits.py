@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code, trains
 from jobsubmit.check.origins import is_seed_of_rank, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -39,7 +39,7 @@ def _split_by_rank(code: Code) -> Iterator[Finding]:
     seeds = [(module, call) for module, call in code.calls("torch.manual_seed") if call.args]
     if not code.is_parallel or not (code.is_distributed or code.has_framework):
         return
-    found = [*_split_with_generator(code), *_split_at_random(code)]
+    found = [*_split_with_generator(code), *_split_at_random(code), *_sampled_at_random(code)]
     yield from found[:1]
     if found or not seeds or not all(is_seed_of_rank(code, call.args[0], module) for module, call in seeds):
         return
@@ -119,6 +119,33 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
             f"seed it with the same number on every rank: {source[0]}(0)",
         )
         return
+
+
+def _sampled_at_random(code: Code) -> Iterator[Finding]:
+    """Yield a warning where pandas draws rows for one part, and the others are for another: `df.drop(train.index)`."""
+    for module, call in code.program.calls_of_attribute.get("sample", ()) if code.program.imports("pandas") else ():
+        is_drawn = argument(call, "frac") is not None and argument(call, "random_state") is None
+        if not is_drawn or hides_arguments(call) or not code.reached.of(call, module) or _seeds_by_library(code):
+            continue
+        statement = module.parents.get(call)
+        drawn = spelled(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
+        drops = (node for node in walk(module.scope_of(call)) if isinstance(node, ast.Call) and node.args)
+        is_split = any(
+            getattr(one.func, "attr", "") == "drop" and ast.unparse(one.args[0]) == f"{drawn}.index" for one in drops
+        )
+        seeds = [(home, one) for home, one, name in code.program.calls if name in _NUMPY_SEEDS and one.args]
+        by_rank = bool(seeds) and all(is_seed_of_rank(code, one.args[0], home) for home, one in seeds)
+        if is_split and (by_rank or not seeds):
+            why = f"each rank seeds with another number ({seeds[0][0].where(seeds[0][1])})" if seeds else ""
+            yield Finding(
+                "warning",
+                "split-by-rank",
+                module.where(call),
+                f"{why or f'nothing seeds {ast.unparse(call.func)}()'}, so each rank splits the data in another way: "
+                "what one tests on, another trains on",
+                "pass random_state=0",
+            )
+            return
 
 
 def _is_for_one_step(call: ast.Call, module: Module) -> bool:

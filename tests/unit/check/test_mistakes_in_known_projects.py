@@ -645,3 +645,83 @@ def test_a_callback_that_calls_a_wrapped_model_on_rank_0(tmp_path: Path) -> None
     assert "rank-0-collective" in found(tmp_path, CALLED_BACK.replace("OPTION", ""), **GPUS)
     left = CALLED_BACK.replace("OPTION", ", broadcast_buffers=False")
     assert "rank-0-collective" not in found(tmp_path, left, **GPUS)
+
+
+OF_MODULE = f"""{STARTED}
+from torch.optim.lr_scheduler import CosineAnnealingLR
+class Data:
+    def __init__(self):
+        self.data = TensorDataset(torch.ones(800, 4))
+    def train_dataloader(self):
+        return DataLoader(self.data, batch_size=4, shuffle=True)
+def init_optimizer(model, steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return optimizer, CosineAnnealingLR(optimizer, 3 * steps)
+dm = Data()
+loader = DataLoader(dm.data, batch_size=4, sampler=DistributedSampler(dm.data))
+model = DDP(nn.Linear(4, 1).cuda())
+optimizer, scheduler = init_optimizer(model, len(LOADER))
+for epoch in range(3):
+    loader.sampler.set_epoch(epoch)
+    for (x,) in loader:
+        model(x.cuda()).sum().backward()
+        optimizer.step()
+        scheduler.step()
+"""
+DRAWN = f"""{STARTED}
+import pandas as pd
+def seed_everything(seed):
+    np.random.seed(seed)
+seed_everything(42 SEED)
+def split(df):
+    train = df.sample(frac=0.7 STATE)
+    return train, df.drop(train.index)
+train, test = split(pd.read_csv("/shared/a.csv"))
+model = DDP(nn.Linear(4, 1).cuda())
+for (x,) in DataLoader(TensorDataset(torch.tensor(train.values)), sampler=DistributedSampler(range(8))):
+    model(x.cuda()).sum().backward()
+"""
+FIGURE_OF_ZERO = """
+import lightning as L
+class Model(L.LightningModule):
+    def training_step(self, batch, number):
+        return batch.sum()
+    def on_validation_epoch_end(self):
+        if self.global_rank == 0:
+            self.log("val_psnr", 3.0SYNC)
+        WHOLE
+L.Trainer(num_nodes=2, devices=2, accelerator="gpu").fit(Model())
+"""
+
+
+@each_mistake(
+    [
+        (
+            "schedule-length",
+            OF_MODULE.replace("LOADER", "dm.train_dataloader()"),
+            OF_MODULE.replace("LOADER", "loader"),
+            GPUS,
+        ),
+        (
+            "split-by-rank",
+            DRAWN.replace("SEED", "+ rank").replace(" STATE", ""),
+            DRAWN.replace("SEED", "").replace(" STATE", ""),
+            GPUS,
+        ),
+        (
+            "split-by-rank",
+            DRAWN.replace("SEED", "+ rank").replace(" STATE", ""),
+            DRAWN.replace("SEED", "+ rank").replace(" STATE", ", random_state=0"),
+            GPUS,
+        ),
+        (
+            "rank-0-collective",
+            FIGURE_OF_ZERO.replace("SYNC", ", sync_dist=True").replace("WHOLE", ""),
+            FIGURE_OF_ZERO.replace("SYNC", "").replace("WHOLE", 'self.log("loss", 1.0, sync_dist=True)'),
+            GPUS,
+        ),
+    ]
+)
+def test_more_mistakes(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
