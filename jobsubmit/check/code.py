@@ -18,6 +18,7 @@ from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.argparse.observed import with_observed
 from jobsubmit.check.parsers.find import find_command_line
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_arguments
+from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed, compose
 from jobsubmit.check.program.lookups import names_looked_up
@@ -107,6 +108,8 @@ _PARTS_OF_MODELS = frozenset(  # with them, some processes train on the same dat
         *("sequence_parallel_size", "initialize_model_parallel"),
     ]
 )
+_SHARES_DATA = re.compile(r"tensor_parallel|sequence_parallel|autotp|pipeline")  # settings of DeepSpeed
+_MOST_SETTINGS = 200  # files
 _INIT_OF_DEEPSPEED = "deepspeed.init_distributed"
 _LAUNCHES_OF_DETECTRON = ("detectron2.engine.launch", "detectron2.engine.launch.launch")  # always with NCCL
 _LOCAL_RANK = ("--local-rank", "--local_rank")
@@ -367,11 +370,13 @@ class Code:
         Source: `deepspeed.initialize` of DeepSpeed 0.18 makes a loader only of `training_data`.
         """
         made = [call for _, call in self.calls("deepspeed.initialize")]
-        given = (("training_data", 4), ("mpu", 7))
+        given = (("training_data", 4), ("mpu", 7), ("mesh_param", None))
         is_plain = all(argument(call, *one) is None for call in made for one in given) and not any(
             map(hides_arguments, made)
         )
-        return bool(made) and is_plain and self.has_only_framework("deepspeed") and not _PARTS_OF_MODELS & self.names
+        is_only = bool(made) and is_plain and self.has_only_framework("deepspeed") and not _PARTS_OF_MODELS & self.names
+        settings = [*self.program.configurations][:_MOST_SETTINGS] if is_only else []
+        return is_only and not any(_SHARES_DATA.search(read_text(self.program, path)) for path in settings)
 
     @cached_property
     def is_on_nccl_only(self) -> bool:

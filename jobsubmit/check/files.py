@@ -75,6 +75,7 @@ _CONFIGURATION_OPTIONS = (
     "--fsdp_config",
 )
 _CONFIGURATION_FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml)")
+_OPENERS = ("open", "io.open", "codecs.open")
 _HISTORY = ".git"  # code that asks for it does without
 _ANY = "*"
 _PART_OF_NAME = re.compile(r"(?<=[^/*])\*{2,}|\*{2,}(?=[^/*])")  # two unknown parts of one name: no folders
@@ -217,7 +218,7 @@ def _empty_by_default(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
     given = {word.name for word in words}
     unset = {one.field: one for one in code.options if one.default == "" and not given & set(one.names)}
     for module, call, name in code.reached.calls if unset else ():
-        path = _file_of(call, name)
+        path = _file_of(call, name) if name in _OPENERS else None
         option = unset.get(path.attr) if isinstance(path, ast.Attribute) else None
         is_sure = code.reached.is_sure(call, module) and _is_reading(code, call, name, module)
         if option is not None and path is not None and is_sure and code.values.of(path, module) == "":

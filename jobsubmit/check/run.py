@@ -208,7 +208,7 @@ def check_code(
         ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
         ("packages", lambda: check_packages(code(), bundle, job, find_missing)),
         ("versions", lambda: check_versions(code())),
-        ("files", lambda: check_files(code(), bundle, words)),
+        ("files", lambda: () if launch.folder and "chdir" in code().names else check_files(code(), bundle, words)),
         (
             "arguments",
             lambda: () if is_unclear else check_arguments(code().line, words, str(plan.boot_file), plan.mode),

@@ -69,7 +69,11 @@ def _is_read(code: Code, node: ast.AST, name: str, function: Function, module: M
     if module.function_of(node) is not function or not code.reached.of(node, module):
         return False
     around: list[ast.AST] = []
+    inner: ast.AST = node
     for above in module.above(node):
+        if isinstance(above, (ast.IfExp, ast.While)) and _is_other_branch(code, above, inner, module):
+            return False
+        inner = above
         if above is function:
             break
         if isinstance(above, (ast.Try, ast.Lambda, *COMPREHENSIONS, *FUNCTIONS)):
@@ -84,6 +88,14 @@ def _is_read(code: Code, node: ast.AST, name: str, function: Function, module: M
     open_tests = [test for test in tests if code.values.truth(test, module) is None]
     is_entered = code.reached.is_sure(function.body[0], module)
     return is_entered and all(map(mentions_rank, open_tests)) and not any(isinstance(one, ast.For) for one in around)
+
+
+def _is_other_branch(code: Code, choice: ast.IfExp | ast.While, inner: ast.AST, module: Module) -> bool:
+    """Return whether something is in the branch of a choice that is not taken, as far as that is known."""
+    truth = code.values.truth(choice.test, module)
+    body = choice.body if isinstance(choice.body, list) else [choice.body]
+    others = choice.orelse if isinstance(choice.orelse, list) else [choice.orelse]
+    return (inner in body and truth is False) or (inner in others and truth is True)
 
 
 def _before(choice: ast.BoolOp, node: ast.Name) -> list[ast.expr]:

@@ -51,7 +51,7 @@ def act(
     with console.said_if_slow(READING):
         found = prepare.examine(loaded, settings, demands)
     if any(finding.level == "error" for finding in found.findings):
-        show_notes(found.notes, [finding for finding in found.findings if finding.level == "warning"])
+        show_notes((), [finding for finding in found.findings if finding.level == "warning"])
     prepared = prepare.accept(found, demands)
     act_on(prepared, settings, dry_run=dry_run, follow=follow, propagate=propagate, key=key)
 

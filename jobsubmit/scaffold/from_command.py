@@ -244,7 +244,7 @@ def with_places(draft: JobDraft, command: Sequence[str]) -> JobDraft | None:
     while words:
         word = words.pop(0)
         name, is_joined, _ = word.partition("=")
-        if name not in names:
+        if name.lstrip("-").replace("-", "_") not in own or not name.startswith("--"):
             args.append(word)
             continue
         dropped.append(name)

@@ -37,7 +37,8 @@ _READS = (
     *("torchvision.datasets.ImageFolder", "torchvision.datasets.DatasetFolder"),
 )
 _STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|prepare", re.IGNORECASE)
-_RECORDS = re.compile(r"log|conf|code|backup|src|ckpt|checkpoint|result|out(?:put)?_?(?:dir|path|folder)|save_")
+_RECORDS = re.compile(r"(?:^|_)(?:logs?|conf(?:ig)?s?|code|backup|ckpts?|checkpoints?|results?|outputs?)(?:_|$)")
+_OF_RECORDS = re.compile(r"\b\w*(?:log|out|output|save|ckpt|checkpoint|result|exp|run|work)_?(?:dir|path|folder)\b")
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 _FETCHES_BY_ITSELF = ("torch_geometric.datasets.", "ogb.", "dgl.data.")
 
@@ -133,7 +134,9 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
             name = ast.unparse(call.func).rpartition(".")[2]
             if not (is_file or is_fetch) and _RECORDS.search(name):
                 continue
-            is_stage = _STAGES.search(name) and not _RECORDS.search(ast.unparse(call))
+            is_copy = name.startswith("copy") and len(call.args) > 1
+            is_record = is_copy and _OF_RECORDS.search(ast.unparse(call.args[1])) is not None
+            is_stage = _STAGES.search(name) and not is_record
             if not (is_file or is_fetch or is_stage):
                 if (place := _made_for_all(code, call, body, module)) is not None:
                     yield _staged(module, call, place)

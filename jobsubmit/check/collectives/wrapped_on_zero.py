@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.rank_zero import branches_of_zero
+from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.tree import walk
@@ -22,6 +23,7 @@ from jobsubmit.common.finding import Finding
 _HAS_BUFFERS = re.compile(
     r"^(?:Sync)?BatchNorm(?:[123]d)?$|^(?:wide_)?(?:resnet|resnext|densenet|mobilenet)", re.IGNORECASE
 )
+_BUFFERS = re.compile(r"BatchNorm|resnet|resnext|densenet|mobilenet", re.IGNORECASE)
 _SETTING = "broadcast_buffers"
 _MAY_LEAVE_BUFFERS = frozenset(["require_forward_param_sync", "track_running_stats"])
 _EVALUATES = re.compile(r"val|test|eval", re.IGNORECASE)
@@ -74,7 +76,11 @@ def _leaves_buffers(code: Code, model: ast.expr) -> bool:
     told = [(module, call, _is_told(call)) for module, call in _wraps(code)]
     if not any(is_told for _, _, is_told in told):
         return False
-    statements = [module.parents.get(call) for module, call, is_told in told if not is_told]
+    statements = [
+        module.parents.get(call)
+        for module, call, is_told in told
+        if not is_told and _BUFFERS.search(words_of(code, argument(call, "module", 0) or call, module))
+    ]
     names = {spelled(target) for one in statements if isinstance(one, ast.Assign) for target in one.targets}
     return spelled(model) not in names
 

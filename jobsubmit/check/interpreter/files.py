@@ -44,6 +44,8 @@ def list_folder(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     folder = plain(args[0]) if args else ""
     if not isinstance(folder, (str, PurePosixPath)) or str(folder).startswith(("/", "..")):
         return UNKNOWN
+    if posixpath.normpath(str(folder)) == ".":
+        return UNKNOWN  # a node has more there
     for start in (run.program.located(str(folder)), posixpath.normpath(str(folder))):
         inside = [path.removeprefix(f"{start}/") for path in run.program.paths if path.startswith(f"{start}/")]
         if inside:

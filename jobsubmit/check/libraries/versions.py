@@ -12,7 +12,7 @@ from functools import cache, partial
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.imports import is_in_branch, may_fail
 from jobsubmit.check.installed.signatures import accepted_names, members_of, positional_names
-from jobsubmit.check.origins import last_value, seen_through
+from jobsubmit.check.origins import last_value, seen_through, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module
 from jobsubmit.common.finding import Finding
@@ -23,8 +23,10 @@ _OLD_TORCH = re.compile(r"(?:0\.|1\.[0-6](?:\D|$))")
 _SINCE_2 = re.compile(r"[2-9]\.|\d\d")
 _RETURN_COMPLEX = 9  # the position of the argument
 _SINCE_1_24 = re.compile(r"1\.(?:2[4-9]|[3-9]\d)|[2-9]\.")
+_UNTIL_2 = re.compile(r"1\.(?:2[4-9]|[3-9]\d)")
 # Names that NumPy has no more → what to write instead.
-_LOST_IN_1_24 = {**{name: name for name in ("float", "int", "bool", "object", "str", "complex")}, "long": "int"}
+_LOST_IN_1_24 = {name: name for name in ("float", "int", "object", "str", "complex")}
+_LOST_UNTIL_2 = {"bool": "bool", "long": "int"}  # they came back
 _LOST_IN_2 = {
     **{f"{name}_": f"np.{new}" for name, new in (("float", "float64"), ("complex", "complex128"))},
     **{f"{name}_": f"np.{new}" for name, new in (("string", "bytes_"), ("unicode", "str_"), ("round", "round"))},
@@ -33,6 +35,7 @@ _LOST_IN_2 = {
     **{"alltrue": "np.all", "sometrue": "np.any", "asfarray": "np.asarray", "mat": "np.asmatrix"},
 }
 _OF_C = ("torch", "numpy")  # most of what they have is not written in Python
+_ASKS = re.compile(r"version|hasattr", re.IGNORECASE)
 _SHOWN = 4
 _DEEPEST = 8  # modules that hand on a name
 _ALIKE = 0.8  # of difflib: evaluation_strategy and eval_strategy
@@ -155,7 +158,7 @@ def _members(code: Code, own: Collection[str]) -> Iterator[Finding]:
         name = code.program.name_of(node.value, module)
         is_class = "." in name and name.rpartition(".")[2][:1].isupper() and _top(name) not in {*own, *_OF_C}
         known = members(name) if is_class and _is_one_thing(code, node.value, module) else None
-        if known is None or node.attr in known or may_fail(node, module):
+        if known is None or node.attr in known or _is_optional(node, module):
             continue
         top = _top(name)
         yield Finding(
@@ -170,8 +173,11 @@ def _members(code: Code, own: Collection[str]) -> Iterator[Finding]:
 def _spectrograms(code: Code) -> Iterator[Finding]:
     """Yield a warning for `torch.stft` of real numbers without `return_complex`, which torch 2 refuses."""
     version = code.facts.torch_version or code.facts.libraries.version("torch")
-    for module, call in code.calls("torch.stft") if _SINCE_2.match(version) else ():
-        if argument(call, "return_complex", _RETURN_COMPLEX) is None and not hides_arguments(call):
+    calls = list(code.calls("torch.stft")) if _SINCE_2.match(version) else []
+    is_asked = any(argument(call, "return_complex", _RETURN_COMPLEX) is not None for _, call in calls)
+    for module, call in calls if not is_asked else ():  # else the code knows of it
+        is_complex = any("complex" in words_of(code, one, module) for one in call.args[:1])
+        if not (is_complex or hides_arguments(call) or _is_optional(call, module)):
             yield Finding(
                 "warning",
                 "library-version",
@@ -189,16 +195,25 @@ def _names_of_numpy(code: Code, own: Collection[str]) -> Iterator[Finding]:
     Source: the release notes of NumPy 1.24 and 2.0.
     """
     version = "" if "numpy" in own else code.facts.libraries.version("numpy")
-    lost = {*(_LOST_IN_1_24 if _SINCE_1_24.match(version) else ()), *(_LOST_IN_2 if _SINCE_2.match(version) else ())}
-    for module, node in code.program.of(ast.Attribute) if lost else ():
-        is_lost = node.attr in lost and code.program.name_of(node, module) == f"numpy.{node.attr}"
-        if is_lost and code.reached.of(node, module) and not may_fail(node, module):
+    tables = ((_LOST_IN_1_24, _SINCE_1_24), (_LOST_UNTIL_2, _UNTIL_2), (_LOST_IN_2, _SINCE_2))
+    lost = {name: new for table, versions in tables if versions.match(version) for name, new in table.items()}
+    named = [
+        (module, node)
+        for module, node in (code.program.of(ast.Attribute) if lost else ())
+        if node.attr in lost and code.program.name_of(node, module) == f"numpy.{node.attr}"
+    ]
+    is_given_back = any(not isinstance(node.ctx, ast.Load) for _, node in named) or any(
+        name == "setattr" and call.args and code.program.name_of(call.args[0], module) == "numpy"
+        for module, call, name in (code.program.calls if named else ())
+    )
+    for module, node in named if not is_given_back else ():
+        if code.reached.of(node, module) and not _is_optional(node, module):
             yield Finding(
                 code.level_of(node, module),
                 "library-version",
                 module.where(node),
                 f"the nodes have numpy {version}, which has no {node.attr}",
-                f"use {_LOST_IN_1_24.get(node.attr) or _LOST_IN_2[node.attr]}, or {_pin('numpy')}",
+                f"use {lost[node.attr]}, or {_pin('numpy')}",
             )
 
 
@@ -271,10 +286,11 @@ def _new_name(name: str, accepted: Collection[str]) -> str:
     return known if known in accepted else alike[0] if alike else ""
 
 
-def _is_optional(call: ast.Call, module: Module) -> bool:
-    """Return whether the program goes on if a call fails, or asks for a version before."""
-    tests = [ast.unparse(above.test) for above in module.above(call) if isinstance(above, ast.If)]
-    return may_fail(call, module) or any("version" in test.lower() for test in tests)
+def _is_optional(node: ast.AST, module: Module) -> bool:
+    """Return whether the program goes on if something fails, or asks for a version, or whether it is there, before."""
+    tests = [above.test for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp, ast.While))]
+    tests += [part for above in module.above(node) if isinstance(above, ast.BoolOp) for part in above.values]
+    return may_fail(node, module) or any(_ASKS.search(ast.unparse(test)) for test in tests)
 
 
 def _pin(top: str) -> str:

@@ -364,13 +364,21 @@ def _begun_by_local_rank(code: Code) -> Iterator[Finding]:
             continue
         for number, size in ((node.left, node.right), (node.right, node.left)):
             is_number = spelled(number).rpartition(".")[2] == "local_rank" and _is_of_node(code, number, module)
-            if is_number and any(_is_by_world(part) for _, part in origins(code, size, module)):
+            parts = [part for _, part in origins(code, size, module)] if is_number else []
+            is_of_data = any("len(" in ast.unparse(part) for part in parts)
+            if is_of_data and not _adds_nodes(node, module) and any(map(_is_by_world, parts)):
                 yield _divided_wrongly(
                     module.where(node),
                     f"`{ast.unparse(node)}` begins at the local rank, but the parts are for all processes: each node "
                     "would read the same parts",
                 )
                 return
+
+
+def _adds_nodes(product: ast.BinOp, module: Module) -> bool:
+    """Return whether the parts of the nodes before are added to a number."""
+    above = module.parents.get(product)
+    return isinstance(above, ast.BinOp) and isinstance(above.op, ast.Add)
 
 
 def _is_by_world(part: ast.AST) -> bool:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from jobsubmit.check.code import LOADERS, Code, is_count
+from jobsubmit.check.code import LOADERS, Code, is_count, trains
 from jobsubmit.check.origins import is_seed_of_rank, origins
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.functions import value_in_each_call
@@ -318,7 +318,7 @@ def is_for_training(call: ast.Call, module: Module) -> bool:
     above, owner = module.function_of(call), class_around(call, module)
     if above is not None and any("no_grad" in ast.unparse(one) for one in above.decorator_list):
         return False
-    if owner is not None and _OF_VALIDATION.search(owner.name):
+    if owner is not None and _OF_VALIDATION.search(owner.name) and not trains(owner):
         return False
     function = _function_around(call, module)
     last = argument(call, "drop_last", _DROP_LAST)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import LOADERS, Code
-from jobsubmit.check.loading.sampler import may_give_parts, sampler_of
+from jobsubmit.check.loading.sampler import is_for_training, may_give_parts, sampler_of
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled
@@ -71,9 +71,15 @@ def _sizes_of_parts(code: Code) -> Iterator[tuple[str, str]]:
 
 def _divides_data(code: Code) -> bool:
     """Return whether a loader gets a sampler that gives each process its part."""
-    loaders = [(module, call) for module, call, name in code.reached.calls if name in LOADERS]
-    samplers = [(module, sampler_of(code, call, module)) for module, call in loaders]
-    return any(one is not None and "DistributedSampler(" in words_of(code, one, home) for home, one in samplers)
+    return any(True for _ in _divided_loaders(code))
+
+
+def _divided_loaders(code: Code) -> Iterator[tuple[Module, ast.Call]]:
+    """Yield the loaders of the training that give each process its part."""
+    for module, call, name in code.reached.calls:
+        sampler = sampler_of(code, call, module) if name in LOADERS and is_for_training(call, module) else None
+        if sampler is not None and "DistributedSampler(" in words_of(code, sampler, module):
+            yield module, call
 
 
 def _undivided_loader(code: Code, given: ast.expr, module: Module) -> tuple[Module, ast.Call] | None:
@@ -144,6 +150,9 @@ def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str,
 def _is_size_of_loader(code: Code, size: ast.expr) -> bool:
     """Return whether a number seems to be what each process takes at once: the program never divides such a number."""
     is_size = _SIZE.search(ast.unparse(size)) is not None
+    own = [argument(call, "batch_size", 1) for _, call in _divided_loaders(code)]
+    if any(one is not None and ast.unparse(one) != ast.unparse(size) for one in own):
+        return False
     divided = (node.left for _, node in code.program.of(ast.BinOp) if isinstance(node.op, (ast.Div, ast.FloorDiv)))
     sizes = (one for one in divided if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)))
     return is_size and not any(_SIZE.search(ast.unparse(one)) for one in sizes)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from jobsubmit.check.code import Code, trains
-from jobsubmit.check.models.gradients import reduced_gradients
+from jobsubmit.check.models.gradients import averages_all
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import given_for
@@ -24,7 +24,7 @@ _NO_TRAINING = re.compile(r"val|eval|test|infer|predict|sample|generate|save")
 
 def inner_called(code: Code) -> Iterator[Finding]:
     """Yield a warning where training calls `model.module(x)`, past the wrapper."""
-    if not code.wraps_models or reduced_gradients(code):
+    if not code.wraps_models or averages_all(code):
         return
     names = {
         target.id
@@ -64,7 +64,7 @@ def inner_called(code: Code) -> Iterator[Finding]:
 
 def called_by_name(code: Code) -> Iterator[Finding]:
     """Yield a warning where training calls a model whose name says that it is without its wrapper."""
-    if "DistributedDataParallel" not in code.names or not code.is_parallel or reduced_gradients(code):
+    if "DistributedDataParallel" not in code.names or not code.is_parallel or averages_all(code):
         return
     for module, call, _ in code.reached.calls:
         if (given := _given_without(code, call, module)) is not None:

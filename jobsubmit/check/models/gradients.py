@@ -271,14 +271,29 @@ def _is_past_wrapper(code: Code, call: ast.Call, module: Module) -> bool:
                 set_to.setdefault(one.targets[0].id, []).append(one.value)
         inner = {name for name, values in set_to.items() if all(map(_names_inner, values))}
         loops = (one for one in walk(scope) if isinstance(one, (ast.For, ast.While)))
-        calls = (one for loop in loops for one in walk(loop) if isinstance(one, ast.Call))
-        if any(getattr(part, "id", "") in inner for one in calls for part in (one.func, *one.args)):
+        calls = [one for loop in loops for one in walk(loop) if isinstance(one, ast.Call)]
+        wrappers = {spelled(part.value) for name in inner for value in set_to[name] for part in _inner_parts(value)}
+        if not any(spelled(one.func) in wrappers for one in calls) and any(
+            getattr(part, "id", "") in inner for one in calls for part in (one.func, *one.args)
+        ):
             return True
     return False
 
 
 def _names_inner(value: ast.expr) -> bool:
-    return any(getattr(part, "attr", "") == "module" for part in walk(value))
+    return any(True for _ in _inner_parts(value))
+
+
+def _inner_parts(value: ast.expr) -> Iterator[ast.Attribute]:
+    return (part for part in walk(value) if isinstance(part, ast.Attribute) and part.attr == "module")
+
+
+def averages_all(code: Code) -> bool:
+    """Return whether the program sums the gradients of all parameters over the processes, in a loop over these."""
+    loops = (
+        above for module, call in reduced_gradients(code) for above in module.above(call) if isinstance(above, ast.For)
+    )
+    return any("parameters" in ast.unparse(loop.iter) for loop in loops)
 
 
 def _is_model_of(code: Code, name: str) -> bool:

@@ -11,7 +11,6 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, class_around, spelled
-from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, values_of_field
 from jobsubmit.check.wrapper import is_unconditional, is_wrapped, names_of_wrappers
@@ -270,6 +269,9 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
             )
 
 
+_OF_MODEL = re.compile(r"model|net(?:work)?$|generator|backbone", re.IGNORECASE)
+
+
 def _is_only_passed_on(code: Code, node: ast.Attribute, module: Module) -> bool:
     """Return whether a method asks for its own name, `self.model.infer()` in `infer`, and none of its class is called.
 
@@ -279,14 +281,8 @@ def _is_only_passed_on(code: Code, node: ast.Attribute, module: Module) -> bool:
     if method is None or owner is None or method.name != node.attr or owner.name in code.program.inherited:
         return False
     calls = code.program.calls_of_attribute.get(node.attr, ())
-    receivers = [(home, call.func.value) for home, call in calls if isinstance(call.func, ast.Attribute)]
-    objects = [(spelled(one).rpartition(".")[2].lower(), made(code.program, one, home)) for home, one in receivers]
-    name = owner.name.lower()
-    return not any(
-        (one is None and receiver != "self" and bool(receiver) and receiver in name)
-        or (one is not None and one.owner is owner)
-        for receiver, one in objects
-    )
+    receivers = [spelled(call.func.value) for _, call in calls if isinstance(call.func, ast.Attribute)]
+    return all(_OF_MODEL.search(one.rpartition(".")[2]) for one in receivers)
 
 
 def _looked_up(code: Code) -> frozenset[str]:

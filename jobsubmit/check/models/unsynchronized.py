@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, Code, is_ddp, is_sharding, trains
 from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.collectives.calls import finder_of
-from jobsubmit.check.models.gradients import reduced_gradients
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
@@ -64,7 +63,8 @@ def _wrapped_with_gpus_only(code: Code) -> Iterator[Finding]:
     """
     wraps = [(module, call) for module, call, name in code.program.calls if is_ddp(name)]
     is_joined = any(True for _ in code.calls(INIT)) and any(_is_backward(call) for _, call, _ in code.reached.calls)
-    if code.facts.gpus != 0 or not wraps or not is_joined or reduced_gradients(code):
+    shares = averages_itself(code) or not code.names.isdisjoint(("register_hook", "replicate", "Join"))
+    if code.facts.gpus != 0 or not wraps or not is_joined or shares:
         return
     tests = [_test_for_gpus(code, call, module) for module, call in wraps if not code.reached.is_sure(call, module)]
     if len(tests) < len(wraps) or None in tests:
@@ -82,10 +82,13 @@ def _wrapped_with_gpus_only(code: Code) -> Iterator[Finding]:
 
 def _test_for_gpus(code: Code, node: ast.AST, module: Module, depth: int = 0) -> tuple[Module, ast.expr] | None:
     """Return the condition on GPUs that a node depends on, in its function or where that is called."""
-    tests = (above.test for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp)))
-    own = next((test for test in tests if _OF_GPUS.search(ast.unparse(test))), None)
+    choices = (above for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp)))
+    own = next((one for one in choices if _OF_GPUS.search(ast.unparse(one.test))), None)
     if own is not None:
-        return None if code.values.truth(own, module) is True else (module, own)
+        is_alone = (
+            not own.orelse if isinstance(own, ast.If) else not any(isinstance(n, ast.Call) for n in walk(own.orelse))
+        )
+        return (module, own.test) if is_alone and code.values.truth(own.test, module) is not True else None
     function = module.function_of(node)
     callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
     found = [_test_for_gpus(code, call, home, depth + 1) for home, call in callers]

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.models.gradients import reduced_gradients
+from jobsubmit.check.models.gradients import averages_all
 from jobsubmit.check.processes.pairs import whole
 from jobsubmit.common.finding import Finding
 
@@ -16,7 +16,7 @@ _CHANGES = ("module.", "removeprefix", "consume_prefix_in_state_dict_if_present"
 
 def check_bypassing(code: Code) -> Iterator[Finding]:
     """Yield a warning where training calls the model inside a wrapper, and never the wrapper."""
-    if reduced_gradients(code):
+    if averages_all(code):
         return  # the program averages them itself
     for wrapper in (one for followed in whole(code.followed)[:1] for one in followed.wrappers.every):
         inner = wrapper.calls("", is_outer=False)

@@ -52,7 +52,8 @@ class Facts:
     def has_nccl(self) -> Any:
         """Return whether the installed torch is a build for CUDA, which has NCCL; UNKNOWN if that is not known."""
         folder = self.libraries.find("torch")
-        return UNKNOWN if folder is None else (folder / "lib" / "libtorch_cuda.so").exists()
+        builds = ("libtorch_cuda.so", "libtorch_hip.so")
+        return UNKNOWN if folder is None else any((folder / "lib" / build).exists() for build in builds)
 
     @property
     def world_size(self) -> Any:

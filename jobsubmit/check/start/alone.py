@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -26,7 +27,12 @@ def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding
         return
     names = {name for name, value in last.environment.items() if started.environment.get(name) != value}
     is_numbered = started.words != last.words or not names <= {contract.NODE_RANK, contract.NODE_INDEX}
-    if not is_numbered and not any(map(_NUMBERS.fullmatch, code.texts)) and not code.program.unread:
+    sets_rank = any(
+        isinstance(node.ctx, ast.Store) and code.values.of(node.slice, module) == contract.RANK
+        for module, node in code.program.of(ast.Subscript)
+        if code.program.name_of(node.value, module) == "os.environ"
+    )
+    if not is_numbered and not sets_rank and not any(map(_NUMBERS.fullmatch, code.texts)) and not code.program.unread:
         text = f"nothing says to the program which of the {code.facts.nodes} nodes it is on: each would train by itself"
         hint = "start it with torchrun, which needs $NNODES, $NODE_RANK and $MASTER_ADDR, or set resources.nodes: 1"
         if any(name in SPAWNS for _, _, name in code.program.calls):

@@ -23,6 +23,10 @@ _NEEDS_GPU = frozenset(
         *("get_device_capability", "mem_get_info", "current_stream", "Stream"),
     )
 )
+_MAKES = re.compile(
+    r"torch\.(?:nn\.|(?:zeros|ones|empty|full|rand|randn|randint)(?:_like)?$|(?:as_)?tensor$|randperm$|arange$|eye$|normal$"
+    r"|(?:lin|log)space$|Generator$)"
+)
 _OTHER_NODES = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
     'GPUs in `backend`, or let the code choose: `device = torch.device("cuda", local_rank) if '
@@ -140,6 +144,8 @@ def each_for_itself(code: Code) -> Iterator[Finding]:
     is_said = bool(_ON_CPU & code.names) or any(word.lstrip("-").startswith(tuple(_ON_CPU)) for word in code.facts.argv)
     settings = registered(code.program, code.facts.argv).settings
     is_said = is_said or any(name in settings for name in _ON_CPU)
+    states = [call for _, call, name in code.reached.calls if name.endswith((".PartialState", ".AcceleratorState"))]
+    is_said = is_said or any(call.args or call.keywords for call in states)
     if code.world_size == 1 or not code.facts.has_launcher or is_said or code.facts.environment.get(_USE_CPU):
         return
     for module, call, name in code.reached.calls:
@@ -202,7 +208,7 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
             return ".cuda()"
         if call.func.attr == "to" and (call.args or argument(call, "device")):
             return _moved_to(code, call.args[0] if call.args else argument(call, "device"), module)
-    if name.startswith("torch.") and (made_on := argument(call, "device")) is not None:
+    if _MAKES.match(name) and (made_on := argument(call, "device")) is not None:
         text = device_text(code, made_on, module)
         return f'{name}(device="{text}")' if text.startswith("cuda") else ""
     if name.endswith(".convert_sync_batchnorm"):

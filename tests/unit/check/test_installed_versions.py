@@ -280,6 +280,27 @@ def test_names_that_numpy_has_lost(version: str, lost: list[str], tmp_path: Path
     assert shown == [f"the nodes have numpy {version}, which has no {name}" for name in lost]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = np.zeros(3, dtype=np.bool)\n",
+        "np.float = float\nprint(np.float(3))\n",
+        "if not hasattr(np, 'float'):\n    setattr(np, 'float', float)\nprint(np.float(3))\n",
+        "print(np.float if hasattr(np, 'float') else float)\n",
+        "print(np.float64 if int(np.__version__.split('.')[0]) >= 2 else np.Inf)\n",
+    ],
+)
+def test_names_that_the_program_gives_back_or_asks_for(text: str, tmp_path: Path) -> None:
+    with_files(tmp_path / "site", {"numpy-2.4.6.dist-info/METADATA": "", "numpy/__init__.py": ""})
+    assert not [one for one in check(tmp_path, f"import numpy as np\n{text}") if one.check == "library-version"]
+
+
+def test_a_member_that_the_program_asks_for(tmp_path: Path) -> None:
+    text = "from lib.kinds import Kind\nprint(hasattr(Kind, 'TPU') and Kind.TPU)\n"
+    text += "x = Kind.TPU if hasattr(Kind, 'TPU') else 0\n"
+    assert not [one for one in check(tmp_path, text) if one.check == "library-version"]
+
+
 def test_an_assertion_about_the_version_of_a_library(tmp_path: Path) -> None:
     text = "import lib\nassert lib.__version__ == '1.0'\n"
     [one] = [one for one in check(tmp_path, text) if one.check == "unfulfilled"]

@@ -348,11 +348,11 @@ import shutil
 def copy_log_up_to_epoch(folder, epoch):
     with open(os.path.join(folder, "log.jsonl"), "w") as file:
         file.write(str(epoch))
-folder = "/scratch/run"
+log_dir = "/scratch/run"
 if rank == 0:
-    copy_log_up_to_epoch(folder, 3)
-    shutil.copy("config.yaml", os.path.join(folder, "config.yaml"))
-print(open(os.path.join(folder, "data.txt")).read())
+    copy_log_up_to_epoch(log_dir, 3)
+    shutil.copy("config.yaml", os.path.join(log_dir, "config.yaml"))
+print(open(os.path.join(log_dir, "data.txt")).read())
 """
 PASSED_ON = f"""{STARTED}
 class Net(nn.Module):
@@ -725,3 +725,120 @@ L.Trainer(num_nodes=2, devices=2, accelerator="gpu").fit(Model())
 def test_more_mistakes(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
     assert check in found(tmp_path, wrong, **fields)
     assert check not in found(tmp_path, right, **fields)
+
+
+RESUMED_LATER = f"""{STARTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", default="")
+def main(args):
+    if args.resume:
+        ckpt = torch.load(args.resume)
+    start = ckpt["epoch"] if args.resume else 0
+    while args.resume:
+        print(ckpt)
+main(parser.parse_args())
+"""
+WRAPPED_BOTH_WAYS = WITH_GPUS.replace(
+    "        model = smart_ddp(model)\n",
+    "        if cuda:\n            model = DDP(model, device_ids=[0])\n        else:\n            model = DDP(model)\n",
+).replace("WRAPPED", 'os.environ.get("NO_DDP") != "1"')
+ON_TOP_OF_NODES = BEGUN.replace("NUMBER * length", 'int(os.environ["NODE_RANK"]) * 2 * length + local_rank * length')
+PLACED = BEGUN.replace("len(self.tokens) // world_size", "os.cpu_count() // world_size").replace("NUMBER", "local_rank")
+OTHER_SIZE = f"""{STARTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--micro", type=int, default=8)
+parser.add_argument("--global_batch_size", type=int, default=32)
+args = parser.parse_args()
+data = TensorDataset(torch.ones(800, 4))
+loader = DataLoader(data, args.micro, sampler=DistributedSampler(data))
+model = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+steps = len(loader.dataset) // args.global_batch_size
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+for (x,) in loader:
+    model(x.cuda()).sum().backward()
+    optimizer.step()
+    scheduler.step()
+"""
+ASKED_FOR_CPUS = """
+from accelerate import Accelerator, PartialState
+PartialState(cpu=True)
+accelerator = Accelerator()
+"""
+OF_LIBRARY = """
+import argparse
+import pytorch_lightning as pl
+class MyTrainer(pl.Trainer):
+    pass
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser = MyTrainer.add_argparse_args(parser)
+args = parser.parse_args()
+"""
+OTHER_BUFFERS = f"""{STARTED}
+model = DDP(nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)).cuda(), broadcast_buffers=False)
+critic = DDP(nn.Linear(1, 1).cuda())
+for (x,) in DataLoader(TensorDataset(torch.ones(8, 4)), sampler=DistributedSampler(range(8))):
+    critic(model(x.cuda())).sum().backward()
+if rank == 0:
+    critic(torch.ones(1).cuda())
+"""
+NOT_MADE_ON_GPUS = f"""{STARTED}
+scaler = torch.amp.GradScaler(device="cuda")
+print(torch.cuda.max_memory_allocated(device="cuda"))
+""".replace("torch.cuda.set_device", "print").replace('"nccl"', '"gloo"')
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "fields"),
+    [
+        ("unset", RESUMED_LATER, GPUS),
+        ("never-synchronized", WRAPPED_BOTH_WAYS, {}),
+        ("part-of-node", ON_TOP_OF_NODES, GPUS),
+        ("part-of-node", PLACED, GPUS),
+        ("schedule-length", OTHER_SIZE, GPUS),
+        ("no-init", ASKED_FOR_CPUS, {}),
+        ("argument-unknown", OF_LIBRARY, {"hyperparameters": {"max_epochs": 4}}),
+        ("rank-0-collective", OTHER_BUFFERS, GPUS),
+        ("cuda-on-cpu", NOT_MADE_ON_GPUS, {}),
+        (
+            "library-version",
+            "import torch\ntry:\n    1\nexcept TypeError:\n    torch.stft(torch.ones(9), 4)\n",
+            OF_TORCH_2,
+        ),
+        ("library-version", "import torch\ntorch.stft(torch.ones(9).to(torch.complex64), 4)\n", OF_TORCH_2),
+    ],
+)
+def test_what_a_review_found(check: str, text: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    assert check not in found(tmp_path, text, **fields)
+
+
+AVERAGED_AGAIN = f"""{STARTED}
+def average(model):
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+def update_ema(model):
+    print(model)
+model = DDP(nn.Linear(4, 1).cuda())
+raw_model = model.module
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for (x,) in DataLoader(TensorDataset(torch.ones(8, 4)), sampler=DistributedSampler(range(8))):
+    model(x.cuda()).sum().backward()
+    average(model)
+    optimizer.step()
+    update_ema(raw_model)
+"""
+STAGED_FROM_SOURCES = f"""{STARTED}
+import shutil
+if rank == 0:
+    shutil.copytree("/shared/src", "/tmp/d")
+print(os.listdir("/tmp/d"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "text"), [("double-averaging", AVERAGED_AGAIN), ("staged-by-one", STAGED_FROM_SOURCES)]
+)
+def test_what_is_found_still(check: str, text: str, tmp_path: Path) -> None:
+    assert check in found(tmp_path, text, **GPUS)

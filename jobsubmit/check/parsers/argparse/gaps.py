@@ -9,10 +9,11 @@ from jobsubmit.check.parsers.accepted import Gap
 from jobsubmit.check.parsers.argparse.search import ADDS, GROUPS, LENIENT, STRICT, Search
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.known_parsers import ADDERS
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, own_method
 from jobsubmit.check.program.tree import children, walk
 
 _HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")
+_DEEPEST = 5  # classes above each other
 _PARSER_NAMES = ("parser", "argparser", "arg_parser", "_parser")
 
 
@@ -70,12 +71,24 @@ def _is_given_away(search: Search, call: ast.Call, name: str, module: Module) ->
         _is_parser(search, inner, module, names) for item in given for inner in _parts(item)
     ):
         return False
-    owner = search.program.definition(name.rpartition(".")[0])
-    is_ours = owner is not None or search.program.definition(search.reached.names.get(call, name)) is not None
+    is_ours = (
+        _is_own_method(search, name) or search.program.definition(search.reached.names.get(call, name)) is not None
+    )
     if is_ours or _is_inner(call, module):
         return False
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in search.program.methods
     return not is_method or _imports_by_name(search)
+
+
+def _is_own_method(search: Search, name: str, depth: int = 0) -> bool:
+    """Return whether `Class.method` is a method that a class of the program, or one above it, defines."""
+    owner, _, method = name.rpartition(".")
+    found = search.program.definition(owner)
+    if found is None or not isinstance(found[1], ast.ClassDef) or depth > _DEEPEST:
+        return False
+    bases = (search.program.name_of(base, found[0]) for base in found[1].bases)
+    is_own = own_method(found[1], method) is not None
+    return is_own or any(_is_own_method(search, f"{base}.{method}", depth + 1) for base in bases)
 
 
 def _imports_by_name(search: Search) -> bool:
