@@ -18,6 +18,7 @@ from jobsubmit.common.finding import Finding
 
 # Code that changes the keys.
 _CHANGES = frozenset(["consume_prefix_in_state_dict_if_present", "removeprefix", "module.", "_orig_mod."])
+_OF_MODEL = re.compile(r"model|net(?:work)?$|generator|backbone", re.IGNORECASE)
 # What DistributedDataParallel has itself or by torch.nn.Module, beside its methods.
 OWN_NAMES = frozenset(
     [
@@ -267,9 +268,6 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
                 f"{node.attr}: only the model inside may have it",
                 f"use {ast.unparse(node.value)}.module.{node.attr}",
             )
-
-
-_OF_MODEL = re.compile(r"model|net(?:work)?$|generator|backbone", re.IGNORECASE)
 
 
 def _is_only_passed_on(code: Code, node: ast.Attribute, module: Module) -> bool:
