@@ -90,18 +90,14 @@ def _say_next(job: Path) -> None:
     """Show the errors that the checks find, and the next command: validate if there are any, else create."""
     from jobsubmit.cli.findings import show_notes
     from jobsubmit.config import load_settings
-    from jobsubmit.jobs.prepare import examine, remember_findings
+    from jobsubmit.jobs.prepare import examine
     from jobsubmit.spec.loader import load
 
-    settings = load_settings()
     try:
-        found = examine(load(job), settings)
+        errors = [finding for finding in examine(load(job), load_settings()).findings if finding.level == "error"]
     except JobSubmitError as error:
         out.talk(f"note: {error.message}")
         errors = []
-    else:
-        remember_findings(found, settings)
-        errors = [finding for finding in found.findings if finding.level == "error"]
     show_notes((), errors)
     if errors:
         out.talk(f"next: fix {counted(len(errors), 'error')}: jobsubmit validate {job}")

@@ -13,7 +13,7 @@ from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reading import load_program
 from jobsubmit.config import Settings
 from jobsubmit.errors import BundleError, JobSubmitError
-from jobsubmit.jobs.prepare import examine, remember_findings
+from jobsubmit.jobs.prepare import examine
 from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.scaffold.from_batch_script import BatchScript, read_batch_script, read_from
 from jobsubmit.scaffold.from_code import by_its_own_names, drafts_from_code, takes_ranks_of_torch, texts_of
@@ -104,8 +104,7 @@ def _program(directory: Path, file: str) -> Program | None:
 def _find_errors(draft: JobDraft, directory: Path, settings: Settings) -> frozenset[str]:
     """Return the checks that the code fails when it is started this way."""
     try:
-        found = examine(load_mapping(draft.fields, directory=directory), settings)
+        findings = examine(load_mapping(draft.fields, directory=directory), settings).findings
     except JobSubmitError:
         return frozenset()  # whatever it is, another way to start the code would not help
-    remember_findings(found, settings)
-    return frozenset(finding.check for finding in found.findings if finding.level == "error")
+    return frozenset(finding.check for finding in findings if finding.level == "error")
