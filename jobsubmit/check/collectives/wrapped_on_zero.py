@@ -55,31 +55,32 @@ def check_wrapped_on_zero(code: Code) -> Iterator[Finding]:
 
 
 def _sends_buffers(code: Code) -> bool:
-    """Return whether a model may have buffers, and nothing may tell a wrapper to leave them alone."""
+    """Return whether a model may have buffers, and no setting may keep a wrapper from sending them."""
     settings = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
     makes = (name.rpartition(".")[2] for _, _, name in code.program.calls)
-    is_told = settings & _MAY_LEAVE_BUFFERS or not any(True for one in _wraps(code) if not _is_told(one[1]))
-    return not is_told and any(map(_HAS_BUFFERS.search, makes))
+    may_leave = settings & _MAY_LEAVE_BUFFERS or all(_has_setting(wrap) for _, wrap in _wraps(code))
+    return not may_leave and any(map(_HAS_BUFFERS.search, makes))
 
 
 def _wraps(code: Code) -> Iterator[tuple[Module, ast.Call]]:
     return ((module, call) for module, call, name in code.reached.calls if is_ddp(name))
 
 
-def _is_told(wrap: ast.Call) -> bool:
+def _has_setting(wrap: ast.Call) -> bool:
     """Return whether a wrapper gets `broadcast_buffers`, or what it gets is not seen."""
     return argument(wrap, _SETTING) is not None or hides_arguments(wrap)
 
 
 def _leaves_buffers(code: Code, model: ast.expr) -> bool:
-    """Return whether a model may be one whose wrapper is told to leave the buffers alone: none of its name is not."""
-    told = [(module, call, _is_told(call)) for module, call in _wraps(code)]
-    if not any(is_told for _, _, is_told in told):
+    """Return whether a model may be one whose wrapper has the setting: no wrapper of its name is without."""
+    wraps = list(_wraps(code))
+    plain = [(module, call) for module, call in wraps if not _has_setting(call)]
+    if len(plain) == len(wraps):
         return False
     statements = [
         module.parents.get(call)
-        for module, call, is_told in told
-        if not is_told and _BUFFERS.search(words_of(code, argument(call, "module", 0) or call, module))
+        for module, call in plain
+        if _BUFFERS.search(words_of(code, argument(call, "module", 0) or call, module))
     ]
     names = {spelled(target) for one in statements if isinstance(one, ast.Assign) for target in one.targets}
     return spelled(model) not in names

@@ -25,72 +25,67 @@ def check_schedules(code: Code) -> Iterator[Finding]:
     """Yield a warning for a schedule whose steps are all batches of the data, though each process takes a part."""
     if code.world_size in (None, 1) or code.has_framework or not code.is_parallel:
         return
-    sizes = dict(_sizes_of_parts(code))
-    for module, call, name in code.reached.calls if sizes or _divides_data(code) else ():
+    divided = list(_divided_loaders(code))
+    trained = [call for module, call, _ in divided if is_for_training(call, module)]
+    sizes = dict(_sizes_of_parts(code, divided))
+    for module, call, name in code.reached.calls if sizes or trained else ():
         if not _MAKES_SCHEDULE.search(name.rpartition(".")[2] or spelled(call.func)):
             continue
         for given in (*call.args, *(keyword.value for keyword in call.keywords)):
-            divisions = list(_divisions(code, given, module))
-            counted = next((one for one in divisions if _is_of_all(code, *one, sizes)), None)
-            if (loader := _undivided_loader(code, given, module)) is not None:
-                yield Finding(
-                    "warning",
-                    "schedule-length",
-                    loader[0].where(loader[1]),
-                    f"{ast.unparse(loader[1])} counts the batches of all processes, and each takes only its part of "
-                    f"them: the schedule ({module.where(call)}) is {code.world_size} times too long",
-                    "use len() of the loader that trains",
-                )
+            schedule = module.where(call)
+            loader = _undivided_loader(code, given, module) if trained else None
+            if loader is not None:
+                yield _too_long(code, *loader, schedule, "use len() of the loader that trains")
                 return
+            divisions = list(_divisions(code, given, module))
+            counted = next((one for one in divisions if _is_of_all(code, *one, sizes, trained)), None)
             if counted is not None and not any(
                 one is not counted[1] and _is_by_world(code, one, home) for home, one in divisions
             ):
-                text = ast.unparse(counted[1])
-                yield Finding(
-                    "warning",
-                    "schedule-length",
-                    counted[0].where(counted[1]),
-                    f"{text} counts the batches of all processes, and each takes only its part of them: the schedule "
-                    f"({module.where(call)}) is {code.world_size} times too long",
-                    "use len() of the loader, or divide by the number of processes",
-                )
+                hint = "use len() of the loader, or divide by the number of processes"
+                yield _too_long(code, *counted, schedule, hint)
                 return
 
 
-def _sizes_of_parts(code: Code) -> Iterator[tuple[str, str]]:
-    """Yield data sets of which each process gets its part, with the size of its batches, as they are spelled."""
+def _too_long(code: Code, module: Module, counted: ast.expr, schedule: str, hint: str) -> Finding:
+    """Return the finding for a schedule whose number of steps is `counted`."""
+    text = ast.unparse(counted)
+    return Finding(
+        "warning",
+        "schedule-length",
+        module.where(counted),
+        f"{text} counts the batches of all processes, and each takes only its part of them: the schedule "
+        f"({schedule}) is {code.world_size} times too long",
+        hint,
+    )
+
+
+def _divided_loaders(code: Code) -> Iterator[tuple[Module, ast.Call, ast.expr]]:
+    """Yield the loaders that give each process its part, with their samplers."""
     for module, call, name in code.reached.calls:
-        data = argument(call, "dataset", 0) if name in LOADERS else None
-        sampler = sampler_of(code, call, module)
-        if data is None or sampler is None or "DistributedSampler(" not in words_of(code, sampler, module):
-            continue
+        sampler = sampler_of(code, call, module) if name in LOADERS else None
+        if sampler is not None and "DistributedSampler(" in words_of(code, sampler, module):
+            yield module, call, sampler
+
+
+def _sizes_of_parts(code: Code, divided: list[tuple[Module, ast.Call, ast.expr]]) -> Iterator[tuple[str, str]]:
+    """Yield the data sets of the divided loaders, with the size of their batches, as they are spelled."""
+    for module, call, sampler in divided:
+        data = argument(call, "dataset", 0)
         size = argument(call, "batch_size", 1) or _size_of_batches(code, sampler, module)
-        if size is not None:
+        if data is not None and size is not None:
             yield spelled(data), ast.unparse(size)
 
 
-def _divides_data(code: Code) -> bool:
-    """Return whether a loader gets a sampler that gives each process its part."""
-    return any(True for _ in _divided_loaders(code))
-
-
-def _divided_loaders(code: Code) -> Iterator[tuple[Module, ast.Call]]:
-    """Yield the loaders of the training that give each process its part."""
-    for module, call, name in code.reached.calls:
-        sampler = sampler_of(code, call, module) if name in LOADERS and is_for_training(call, module) else None
-        if sampler is not None and "DistributedSampler(" in words_of(code, sampler, module):
-            yield module, call
-
-
 def _undivided_loader(code: Code, given: ast.expr, module: Module) -> tuple[Module, ast.Call] | None:
-    """Return the `len(loader)` that a number comes from, if that loader has all data and another one is divided."""
+    """Return the `len(loader)` that a number comes from, if that loader has all data."""
     lengths = [
         (home, one)
         for home, part in origins(code, given, module)
         for one in walk(part)
         if isinstance(one, ast.Call) and spelled(one.func) == "len" and one.args and isinstance(one.args[0], ast.Call)
     ]
-    for home, one in lengths if _divides_data(code) else ():
+    for home, one in lengths:
         loaders = list(_loaders_made(code, one.args[0], home))  # type: ignore[arg-type] # it is a call
         statement = next((above for above in home.above(one) if isinstance(above, ast.stmt)), one)
         is_of_library = getattr(one.args[0].func, "attr", "") == "train_dataloader"  # type: ignore[attr-defined]
@@ -132,13 +127,15 @@ def _is_by_world(code: Code, division: ast.BinOp, module: Module) -> bool:
     return code.values.of(by, module) == code.world_size or _OF_WORLD.search(words_of(code, by, module)) is not None
 
 
-def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str, str]) -> bool:
+def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str, str], trained: list[ast.Call]) -> bool:
     """Return whether a division counts the batches of all data, with the size of the batches of one process."""
     counted = division.left
     if not isinstance(counted, ast.Call) or spelled(counted.func) != "len" or not counted.args:
         return False
     size = sizes.get(spelled(counted.args[0]))
-    is_of_loader = getattr(counted.args[0], "attr", "") == "dataset" and _is_size_of_loader(code, division.right)
+    is_of_loader = getattr(counted.args[0], "attr", "") == "dataset" and _is_size_of_loader(
+        code, division.right, trained
+    )
     if not is_of_loader and (size is None or ast.unparse(division.right) != size):
         return False
     whole = next((above for above in module.above(division) if isinstance(above, ast.stmt)), division)
@@ -147,10 +144,10 @@ def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str,
     return not is_divisor and not _OF_WORLD.search(f"{ast.unparse(whole)}\n{words_of(code, division.right, module)}")
 
 
-def _is_size_of_loader(code: Code, size: ast.expr) -> bool:
+def _is_size_of_loader(code: Code, size: ast.expr, trained: list[ast.Call]) -> bool:
     """Return whether a number seems to be what each process takes at once: the program never divides such a number."""
     is_size = _SIZE.search(ast.unparse(size)) is not None
-    own = [argument(call, "batch_size", 1) for _, call in _divided_loaders(code)]
+    own = [argument(call, "batch_size", 1) for call in trained]
     if any(one is not None and ast.unparse(one) != ast.unparse(size) for one in own):
         return False
     divided = (node.left for _, node in code.program.of(ast.BinOp) if isinstance(node.op, (ast.Div, ast.FloorDiv)))
