@@ -9,10 +9,13 @@ from dataclasses import replace
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.parsers.hf_argument_parser import PARSERS
+from jobsubmit.check.program.facts import COUNT_GPUS
+from jobsubmit.check.program.gpus import asks_for_gpus, ends_program, leaves_main
 from jobsubmit.check.program.module import Module, own_method, spelled
 from jobsubmit.check.program.operations import is_open
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import is_executed
+from jobsubmit.check.start.no_gpus import divided_by_gpus
 from jobsubmit.common.finding import Finding
 
 _LONGEST_LIST = 60  # letters
@@ -34,9 +37,30 @@ def check_conditions(code: Code) -> Iterator[Finding]:
 
 
 def _failing(code: Code) -> Iterator[Finding]:
+    yield from _ended_without_gpus(code)
     yield from _unfulfilled(code)
     yield from _unfulfilled_by_settings(code)
     yield from _divided_by_zero(code)
+
+
+def _ended_without_gpus(code: Code) -> Iterator[Finding]:
+    """Yield an error where the program ends without an error, because it wants GPUs and the nodes have none."""
+    for module, node in code.program.of(ast.If) if code.facts.gpus == 0 else ():
+        if not code.reached.is_sure(node, module) or not asks_for_gpus(code.values, node.test, module):
+            continue
+        truth = code.values.truth(node.test, module)
+        taken = node.body if truth else node.orelse if truth is False else []
+        is_end = leaves_main(taken, module) or (ends_program(taken) and not isinstance(taken[-1], ast.Raise))
+        if is_end:
+            held = "holds" if truth else "does not hold"
+            yield Finding(
+                "error",
+                "unfulfilled",
+                module.where(taken[-1]),
+                f"the program ends here, before it trains, because `{ast.unparse(node.test)}` {held}: it asks for "
+                f"GPUs, and {code.facts.no_gpus}",
+                "request GPUs in `backend`, or remove the condition for nodes without them",
+            )
 
 
 def _unfulfilled(code: Code) -> Iterator[Finding]:
@@ -77,7 +101,9 @@ def _judge(code: Code, node: ast.Assert | ast.Raise, module: Module) -> Iterator
 
 def _asks_for_gpus(code: Code, test: ast.expr, module: Module) -> bool:
     """Return whether a condition is about GPUs, and the nodes have none."""
-    return code.facts.gpus == 0 and "torch.cuda" in words_of(code, test, module)
+    return code.facts.gpus == 0 and (
+        "torch.cuda" in words_of(code, test, module) or asks_for_gpus(code.values, test, module)
+    )
 
 
 def _remedy(code: Code, test: ast.expr, module: Module) -> str:
@@ -107,6 +133,10 @@ def _divided_by_zero(code: Code) -> Iterator[Finding]:
             continue
         if isinstance(node.op, ast.Mod) and not _is_number(code, node.left, module):
             continue  # it may put a value into a text
+        if code.program.name_of(getattr(node.right, "func", node.right), module) in COUNT_GPUS and divided_by_gpus(
+            node.right, module
+        ):
+            continue  # that is among the findings on nodes without GPUs
         value = code.values.of(node.right, module)
         if (
             is_count(value)

@@ -39,6 +39,7 @@ from jobsubmit.check.interactive import check_interactive
 from jobsubmit.check.libraries.accelerate import check_accelerate
 from jobsubmit.check.libraries.deepspeed import check_deepspeed
 from jobsubmit.check.libraries.lightning import check_lightning
+from jobsubmit.check.libraries.timm_models import check_registered_models
 from jobsubmit.check.libraries.versions import check_versions
 from jobsubmit.check.loading.epochs import check_epochs
 from jobsubmit.check.loading.evaluation import check_evaluation
@@ -208,6 +209,7 @@ def check_code(
         ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
         ("packages", lambda: check_packages(code(), bundle, job, find_missing)),
         ("versions", lambda: check_versions(code())),
+        ("timm models", lambda: check_registered_models(code())),
         ("files", lambda: () if launch.folder and "chdir" in code().names else check_files(code(), bundle, words)),
         (
             "arguments",

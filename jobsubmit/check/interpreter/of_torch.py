@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.memory import DEVICE, GROUP, External, Record, plain
 from jobsubmit.check.interpreter.process import COLLECTIVES
+from jobsubmit.check.program.facts import ASK_FOR_GPUS
 from jobsubmit.check.program.operations import UNKNOWN, several
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _MOST_ALIKE = 2  # processes that a program starts one by one, and that are foll
 
 def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, Any]) -> tuple[Any] | None:
     facts = run.facts
-    if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
+    if name in ASK_FOR_GPUS:
         gpus = facts.gpus_seen
         return (gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0,)
     if name == "torch.distributed.is_available":

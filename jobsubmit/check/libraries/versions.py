@@ -73,8 +73,27 @@ def _imports(code: Code, own: Collection[str]) -> Iterator[Finding]:
                 "library-version",
                 module.where(node),
                 f"the nodes have {top} {libraries.version(top)}, which has no {_some(names)}",
-                f"import what this version has, or {_pin(top)}",
+                f"{_instead(code, names, node, module)}, or {_pin(top)}",
             )
+
+
+def _instead(code: Code, names: Sequence[str], node: ast.AST, module: Module) -> str:
+    """Return what to import instead of names that a library has no more."""
+    lost = {_last(name) for name in names}
+    bound = {alias.asname or alias.name for alias in getattr(node, "names", ()) if alias.name in lost}
+    used = {one.id for one in module.of(ast.Name)}
+    if bound and not bound & used:
+        return "remove it, because nothing uses it"
+    similar = [new for name in names[:_SHOWN] for new in _similar(code, name)]
+    return f"import {', '.join(similar)}" if similar else "import what this version has"
+
+
+def _similar(code: Code, name: str) -> list[str]:
+    """Return what a module of a library has whose name begins as one that it lacks: RAdamLegacy for RAdam."""
+    owner, _, last = name.rpartition(".")
+    known = code.facts.libraries.module(owner)
+    names = sorted(known.bindings) if known is not None else []
+    return [one for one in names if last.casefold() in one.casefold() and not one.startswith("_")][:1]
 
 
 def _missing(code: Code, node: ast.Import | ast.ImportFrom, own: Collection[str]) -> Iterator[str]:
@@ -95,6 +114,10 @@ def _missing(code: Code, node: ast.Import | ast.ImportFrom, own: Collection[str]
 
 def _top(name: str) -> str:
     return name.partition(".")[0]
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -294,4 +317,5 @@ def _is_optional(node: ast.AST, module: Module) -> bool:
 
 
 def _pin(top: str) -> str:
-    return f"name the version of {top} that the code was written for in the file that `requirements` names"
+    named = f"name the version of {top} that the code was written for in the file that `requirements` names"
+    return named if top in _OF_C else f"{named} (if it works with the installed torch)"

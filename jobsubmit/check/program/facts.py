@@ -10,6 +10,9 @@ from jobsubmit.check.installed.libraries import Libraries
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.spec.modes import Start
 
+COUNT_GPUS = ("torch.cuda.device_count", "torch.accelerator.device_count")
+ASK_FOR_GPUS = (*COUNT_GPUS, "torch.cuda.is_available", "torch.accelerator.is_available")
+
 
 @dataclass(frozen=True)
 class Facts:

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, read_configuration
+from jobsubmit.check.program.facts import ASK_FOR_GPUS
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.omegaconf import value_of_omegaconf
 from jobsubmit.check.program.operations import (
@@ -152,7 +153,7 @@ def _has_no_less_than_0(values: Values, node: ast.Call, module: Module) -> bool:
 def _of_torch(values: Values, name: str, node: ast.Call) -> Any:
     """Return what torch says of GPUs and of the process group; None for another function."""
     facts = values.facts
-    if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
+    if name in ASK_FOR_GPUS:
         gpus = facts.gpus_seen
         return gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0
     if name == "torch.distributed.is_available":

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from jobsubmit.check.program.calls import Callee, Callees, Reach, argument, given_for
 from jobsubmit.check.program.functions import command_of
+from jobsubmit.check.program.gpus import asks_for_gpus, ends_program
 from jobsubmit.check.program.lookups import name_looked_up
 from jobsubmit.check.program.module import EXITS, FUNCTIONS, Function, Module, imported_names, spelled
 from jobsubmit.check.program.program import Program
@@ -207,7 +208,11 @@ class _Walk:
         if truth is None and _asks_whether_done(node):
             truth = False
         if truth is not None:
-            return self._block(node.body if truth else node.orelse, module, level)
+            taken = node.body if truth else node.orelse
+            flow = self._block(taken, module, level)
+            # What follows a demand for GPUs is looked at as well: it fails for the same reason.
+            is_demand = flow is _Flow.OUT and self.values.facts.gpus == 0 and ends_program(taken)
+            return _Flow.ON if is_demand and asks_for_gpus(self.values, node.test, module) else flow
         flows = [self._block(body, module, min(level, Reach.PERHAPS)) for body in (node.body, node.orelse)]
         self.waiting += self._called_either_way(node, module, level)
         if min(flows) is _Flow.OUT:

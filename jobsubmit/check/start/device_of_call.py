@@ -58,14 +58,14 @@ def device_of(call: ast.Call, name: str) -> ast.expr | None:
 def mapped_device(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
     """Return the device that a whole model is put on by `device_map={"": …}`."""
     given = argument(call, "device_map")
-    choices = _assigned(code, given, module) if isinstance(given, ast.Name) else [given]
+    choices = set_in_this_job(code, given, module) if isinstance(given, ast.Name) else [given]
     for choice in choices:
         if isinstance(choice, ast.Dict) and len(choice.keys) == 1 and code.values.of(choice.keys[0], module) == "":
             return choice.values[0]
     return None
 
 
-def _assigned(code: Code, name: ast.Name, module: Module) -> list[ast.expr]:
+def set_in_this_job(code: Code, name: ast.Name, module: Module) -> list[ast.expr]:
     """Return what a variable is set to by the assignments of its function that are reached."""
     stores = module.stores.get((module.function_of(name) or module.tree, name.id), ())
     parents = (module.parents.get(store) for store in stores)

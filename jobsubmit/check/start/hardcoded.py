@@ -19,9 +19,11 @@ from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.shell.started import SUPPOSED_ADDRESS
+from jobsubmit.check.start.device_of_call import device_text, set_in_this_job
 from jobsubmit.check.start.environment import uses_environment
 from jobsubmit.common.finding import Finding, Level
 
+_WITHOUT_NUMBER = ("cpu", "cuda")
 _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "TCPStore", "FileStore"])
 _OF_NODES = re.compile(r"world|node|machine")
@@ -37,6 +39,7 @@ def check_fixed(code: Code) -> Iterator[Finding]:
     for module, call in code.calls(INIT, least=Reach.SURELY):
         yield from _world(code, module, call)
         yield from _nccl(code, module, call)
+        yield from _device(code, module, call)
         yield from _meeting(code, module, call)
     for module, call in code.calls(INIT):
         if not code.reached.is_sure(call, module) and not _is_fallback(code, call, module):
@@ -121,6 +124,22 @@ def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     if code.facts.gpus == 0 and str(backend).lower() == "nccl":
         yield Finding(
             level, "nccl-on-cpu", module.where(call), f"backend nccl needs GPUs, but {code.facts.no_gpus}", hint
+        )
+
+
+def _device(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
+    """Yield an error for `init_process_group(device_id=…)` of a device without its number, which torch refuses."""
+    given = argument(call, "device_id")
+    choices = set_in_this_job(code, given, module) if isinstance(given, ast.Name) else [given]
+    texts = {device_text(code, one, module) for one in choices}
+    if len(texts) == 1 and not texts.isdisjoint(_WITHOUT_NUMBER):
+        yield Finding(
+            "error",
+            "group-device",
+            module.where(call),
+            f"init_process_group() refuses device_id={ast.unparse(given or call)}, because it has no number: it is "
+            f'torch.device("{texts.pop()}")',
+            'pass device_id only on GPUs, with the local rank: torch.device("cuda", local_rank); else leave it out',
         )
 
 

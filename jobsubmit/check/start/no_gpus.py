@@ -9,7 +9,9 @@ from itertools import takewhile
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.libraries.lightning import TRAINERS, trainer_composed
+from jobsubmit.check.origins import seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.facts import COUNT_GPUS
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.registries import registered
@@ -21,6 +23,12 @@ _NEEDS_GPU = frozenset(
     for name in (
         *("set_device", "synchronize", "current_device", "get_device_name", "get_device_properties"),
         *("get_device_capability", "mem_get_info", "current_stream", "Stream"),
+    )
+) | frozenset(
+    f"torch.accelerator.{name}"
+    for name in (
+        *("set_device_index", "set_device_idx", "current_device_index", "current_device_idx", "synchronize"),
+        *("current_stream", "set_stream", "device_index"),
     )
 )
 _MAKES = re.compile(
@@ -41,6 +49,7 @@ _OTHER_NODES_OF_LIGHTNING = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
     'GPUs in `backend`, or let Lightning choose: accelerator="auto"'
 )
+_DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 _FEWER = (
     "on the local backend the nodes are this machine: start fewer processes (--nodes 1, resources.nproc_per_node), or "
     "add --backend to check the job for other nodes"
@@ -201,19 +210,44 @@ def _is_of_a_step(call: ast.Call, module: Module) -> bool:
 
 def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
     """Return the words that need a GPU, if a call does."""
-    if name in _NEEDS_GPU:
-        return f"{name}()"
+    if name.startswith("torch.") and (asked := _asked_of_torch(code, call, name, module)):
+        return asked
     if isinstance(call.func, ast.Attribute) and not name.startswith("torch."):
         if call.func.attr == "cuda" and "cuda" not in code.program.methods:
             return ".cuda()"
         if call.func.attr == "to" and (call.args or argument(call, "device")):
             return _moved_to(code, call.args[0] if call.args else argument(call, "device"), module)
-    if _MAKES.match(name) and (made_on := argument(call, "device")) is not None:
-        text = device_text(code, made_on, module)
-        return f'{name}(device="{text}")' if text.startswith("cuda") else ""
     if name.endswith(".convert_sync_batchnorm"):
         return "SyncBatchNorm" if _may_have_batch_norms(code) else ""
     return _devices_of_ddp(code, call, module) if is_ddp(name) else _asked_of_library(code, call, name, module)
+
+
+def _asked_of_torch(code: Code, call: ast.Call, name: str, module: Module) -> str:
+    """Return what a call of torch needs a GPU for.
+
+    Without `check_available`, `current_accelerator` gives the accelerator that torch was built for, also where there
+    is none (torch 2.6 to 2.15).
+    """
+    if name in _NEEDS_GPU:
+        return f"{name}()"
+    if name == "torch.accelerator.current_accelerator":
+        is_unchecked = not call.args and not call.keywords
+        return f"{name}()" if is_unchecked and code.facts.has_nccl is True else ""
+    made_on = argument(call, "device") if _MAKES.match(name) else None
+    if made_on is not None:
+        text = device_text(code, made_on, module)
+        return f'{name}(device="{text}")' if text.startswith("cuda") else ""
+    return divided_by_gpus(call, module) if name in COUNT_GPUS else ""
+
+
+def divided_by_gpus(call: ast.expr, module: Module) -> str:
+    """Return the division of a number by what a call gives: `rank % torch.cuda.device_count()`."""
+    above = module.parents.get(call)
+    if not isinstance(above, ast.BinOp) or above.right is not call or not isinstance(above.op, _DIVISIONS):
+        return ""
+    made = seen_through(above.left, module)
+    is_number = isinstance(made, ast.Call) or isinstance(getattr(made, "value", None), int)
+    return f"`{ast.unparse(above)}`" if is_number else ""
 
 
 def _asked_of_library(code: Code, call: ast.Call, name: str, module: Module) -> str:

@@ -119,3 +119,65 @@ def test_what_hydra_gives_lightnings_trainer(tmp_path: Path, settings: str, expe
     with_files(tmp_path, {"conf/config.yaml": "defaults:\n  - trainer: own\n", "conf/trainer/own.yaml": trainer})
     wrong = found(tmp_path, HYDRA, **HERE, command="python train.py")
     assert wrong & {"lightning-nodes", "cuda-on-cpu"} == expected
+
+
+ENOUGH_GPUS = """
+def enough(least=2):
+    has_gpu = torch.accelerator.is_available()
+    return has_gpu and torch.accelerator.device_count() >= least
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("if not enough():\n    print('no GPUs')\n    sys.exit()\n", ["unfulfilled", "cuda-on-cpu"]),
+        ("has = torch.cuda.is_available()\nif not has:\n    exit(0)\n", ["unfulfilled", "cuda-on-cpu"]),
+        ("if not torch.cuda.is_available():\n    raise SystemError('no GPUs')\n", ["unfulfilled", "cuda-on-cpu"]),
+        ("if torch.cuda.is_available():\n    print('a GPU')\n    sys.exit()\n", ["cuda-on-cpu"]),
+        ("if not enough():\n    train_on_cpu()\n    sys.exit()\n", []),
+        ("if '--dry' in sys.argv and not enough():\n    sys.exit()\n", ["cuda-on-cpu"]),
+    ],
+)
+def test_a_program_that_ends_because_there_are_no_gpus(text: str, places: list[str], tmp_path: Path) -> None:
+    """What needs GPUs after that is named, too: else each run would show only the next place."""
+    program = f"{IMPORTED}{ENOUGH_GPUS}def train_on_cpu():\n    pass\n{text}torch.cuda.set_device(0)\n"
+    assert sorted(found(tmp_path, program, **HERE) & {"unfulfilled", "cuda-on-cpu"}) == sorted(places)
+
+
+def test_a_main_function_that_returns_because_there_are_no_gpus(tmp_path: Path) -> None:
+    body = "    if not torch.cuda.is_available():\n        logging.info('no GPU')\n        return\n    train()\n"
+    text = f"import logging, torch\ndef train():\n    pass\ndef NAME():\n{body}NAME()\n"
+    assert "unfulfilled" in found(tmp_path, text.replace("NAME", "main"), **HERE)
+    assert "unfulfilled" not in found(tmp_path, text.replace("NAME", "empty_cache"), **HERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "needs"),
+    [
+        ("torch.accelerator.set_device_index(0)", "torch.accelerator.set_device_index()"),
+        ("if torch.accelerator.is_available():\n    torch.accelerator.set_device_index(0)", ""),
+        ("rank = dist.get_rank()\ndevice = rank % torch.cuda.device_count()", "`rank % torch.cuda.device_count()`"),
+        ("print('%d GPUs' % torch.cuda.device_count())", ""),
+        ("print(4 // torch.cuda.device_count() if torch.cuda.is_available() else 1)", ""),
+    ],
+)
+def test_words_that_need_a_gpu(text: str, needs: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{IMPORTED}{text}\n")
+    texts = [one.text for one in findings(tmp_path, **HERE) if one.check in ("cuda-on-cpu", "unfulfilled")]
+    assert texts == ([f"{needs} needs a GPU, but these nodes have none"] if needs else [])
+
+
+@pytest.mark.parametrize(
+    ("device", "is_refused"),
+    [
+        ("torch.device('cpu')", True),
+        ("torch.device('cuda' if torch.cuda.is_available() else 'cpu')", True),
+        ("torch.device('cpu:0')", False),
+        ("torch.device(f'cuda:{rank}') if torch.cuda.is_available() else None", False),
+    ],
+)
+def test_a_process_group_for_a_device_without_a_number(device: str, is_refused: bool, tmp_path: Path) -> None:
+    text = f"{IMPORTED}rank = int(os.environ['LOCAL_RANK'])\ndevice = {device}\n"
+    text += "dist.init_process_group('gloo', device_id=device)\n"
+    assert ("group-device" in found(tmp_path, text, **HERE)) is is_refused

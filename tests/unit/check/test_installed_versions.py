@@ -327,3 +327,80 @@ def test_accelerate_asks_for_processes_on_cpus_since_a_version(version: str, lev
     with_files(tmp_path / "site", {"accelerate/__init__.py": "class Accelerator:\n    pass\n", **metadata})
     shown = [one.level for one in check(tmp_path, ACCELERATED) if one.check == "no-init"]
     assert shown == ([level] if level else [])
+
+
+TIMM = {
+    "timm-1.0.9.dist-info/METADATA": "",
+    "timm/__init__.py": "from .models import create_model as create_model\n",
+    "timm/models/__init__.py": """
+from ._factory import create_model as create_model
+from ._registry import register_model as register_model
+from .vit import VisionTransformer as VisionTransformer
+""",
+    "timm/models/_factory.py": """
+def create_model(model_name, pretrained=False, pretrained_cfg=None, cache_dir=None, **kwargs):
+    create_fn = model_entrypoint(model_name)
+    return create_fn(pretrained=pretrained, pretrained_cfg=pretrained_cfg, cache_dir=cache_dir, **kwargs)
+""",
+    "timm/models/_registry.py": "def register_model(fn):\n    return fn\n",
+    "timm/models/vit.py": "class VisionTransformer:\n    def __init__(self, depth=2, embed_dim=8):\n        pass\n",
+}
+OF_TIMM = """
+from timm.models import create_model, register_model
+from timm.models.vit import VisionTransformer
+from torch import nn
+class Own(nn.Module):
+    def __init__(self, depth=2, CLASS):
+        super().__init__()
+class Distilled(VisionTransformer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+@register_model
+def tiny(pretrained=False, **kwargs):
+    BODY
+create_model("tiny", pretrained=False, depth=3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "of_class", "names"),
+    [
+        ("return Own(**kwargs)", "width=8", "pretrained_cfg, cache_dir"),
+        ("return Own(**kwargs)", "cache_dir=None", "pretrained_cfg"),
+        ("return Own(**kwargs)", "**kwargs", ""),
+        ("return VisionTransformer(embed_dim=4, **kwargs)", "width=8", "pretrained_cfg, cache_dir"),
+        ("return Distilled(embed_dim=4, **kwargs)", "width=8", "pretrained_cfg, cache_dir"),
+        ("kwargs.pop('pretrained_cfg', None)\n    return Own(**kwargs)", "width=8", "cache_dir"),
+        ("for name in ('pretrained_cfg', 'cache_dir'):\n        kwargs.pop(name)\n    return Own(**kwargs)", "a=1", ""),
+        ("kwargs = clean(kwargs)\n    return Own(**kwargs)", "width=8", ""),
+        ("return Own(depth=kwargs.get('depth'))", "width=8", ""),
+    ],
+)
+def test_a_registered_model_takes_what_timm_gives_it(body: str, of_class: str, names: str, tmp_path: Path) -> None:
+    with_files(tmp_path / "site", TIMM)
+    shown = check(tmp_path, OF_TIMM.replace("BODY", body).replace("CLASS", of_class))
+    found = [(one.level, one.text) for one in shown if one.check == "library-version"]
+    text = f"timm 1.0.9 calls tiny() with {names}, too, which this does not accept"
+    assert found == ([("error", text)] if names else [])
+
+
+def test_a_registered_model_without_kwargs(tmp_path: Path) -> None:
+    with_files(tmp_path / "site", TIMM)
+    text = (
+        OF_TIMM.replace("BODY", "return Own()").replace("CLASS", "a=1").replace("pretrained=False, **k", "depth=1, *k")
+    )
+    shown = [one for one in check(tmp_path, text) if one.check == "library-version"]
+    assert [one.hint for one in shown] == ["add **kwargs to the parameters of tiny()"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("from lib.models import Bas\nprint(Bas)\n", "import Base, or"),
+        ("from lib.models import old\nprint(old)\n", "import what this version has, or"),
+        ("from lib.models import old, Net\nprint(Net)\n", "remove it, because nothing uses it, or"),
+    ],
+)
+def test_what_to_import_instead_of_a_lost_name(text: str, hint: str, tmp_path: Path) -> None:
+    (shown,) = [one for one in check(tmp_path, text) if one.check == "library-version"]
+    assert str(shown.hint).startswith(hint)
