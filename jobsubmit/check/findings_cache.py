@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jobsubmit
 from jobsubmit.agent.atomic_write import make_private, replace_file
-from jobsubmit.bundle.model import Bundle
+from jobsubmit.bundle.model import OWN_FILE, Bundle
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.plan_file import plan_text
@@ -34,7 +34,7 @@ def cache_key(plan: LaunchPlan, bundle: Bundle, python: str) -> str:
         *stamps,
         plan_text(plan),
         bundle.digest,
-        repr(bundle.left_out),
+        repr([one for one in bundle.left_out if one.reason != OWN_FILE]),
         *_packages(python),
         str(plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)),
         plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node),

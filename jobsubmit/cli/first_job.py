@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobsubmit.cli.console import columns, counted, out
+from jobsubmit.common.finding import Finding
 from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.errors import JobSubmitError, UsageError
 from jobsubmit.scaffold.from_command import job_name
@@ -32,13 +33,14 @@ def write_first_job(
         text = f"{said[0]} cannot be combined with {said[1]}: {said[0]} already says what to start, and how"
         raise UsageError(text, f"remove {said[1]}")
     chosen: Sample | None = None
+    known: dict[str, list[Finding]] = {}  # what the checks find, so that they check each job only once
     if command is not None:
-        text = _from_command(command, directory)
+        text = _from_command(command, directory, known)
     elif sample is not None or with_code or _is_empty(directory):
         chosen = find_sample(sample or mode or "torchrun")
         text = _starter(chosen)
     else:
-        text = _proposed(directory, mode)
+        text = _proposed(directory, mode, known)
     code = directory / _CODE if chosen else None
     files = _new_files(chosen, directory / _CODE) if chosen else []
     try:
@@ -58,7 +60,7 @@ def write_first_job(
         out.document({"job_file": str(job), "code_dir": str(code or directory)})
     else:
         out.data(str(job))
-    _say_next(job)
+    _say_next(job, known)
 
 
 def show_samples() -> None:
@@ -86,36 +88,38 @@ def _new_files(sample: Sample, code: Path) -> list[tuple[Path, Path]]:
     return [(source, target) for source, target in pairs if not target.exists()]
 
 
-def _say_next(job: Path) -> None:
-    """Show the errors that the checks find, and the next command: validate if there are any, else create."""
+def _say_next(job: Path, known: dict[str, list[Finding]]) -> None:
+    """Show the errors and warnings of the checks, and the next command: validate if there are errors, else create."""
     from jobsubmit.cli.findings import show_notes
     from jobsubmit.config import load_settings
     from jobsubmit.jobs.prepare import examine
     from jobsubmit.spec.loader import load
 
     try:
-        errors = [finding for finding in examine(load(job), load_settings()).findings if finding.level == "error"]
+        findings = examine(load(job), load_settings(), known=known).findings
     except JobSubmitError as error:
         out.talk(f"note: {error.message}")
-        errors = []
-    show_notes((), errors)
+        findings = ()
+    show_notes((), [one for one in findings if one.level in ("error", "warning")])
+    errors = [one for one in findings if one.level == "error"]
     if errors:
         out.talk(f"next: fix {counted(len(errors), 'error')}: jobsubmit validate {job}")
     else:
         out.talk(f"next: jobsubmit validate {job}, then jobsubmit create {job} --follow")
 
 
-def _from_command(command: str, directory: Path) -> str:
+def _from_command(command: str, directory: Path, known: dict[str, list[Finding]]) -> str:
     from jobsubmit.config import load_settings
     from jobsubmit.scaffold.choice import choose_draft, with_requirements
     from jobsubmit.scaffold.from_command import hide_secrets
 
     settings = load_settings()
-    draft = with_requirements(choose_draft(command, directory, settings), directory, settings)
+    name = job_name(directory.resolve().name)
+    draft = choose_draft(command, directory, settings, known, name)
+    draft = with_requirements(draft, directory, settings, known)
     for note in draft.notes:
         out.talk(f"note: {note}")
-    fields = {**draft.fields, "name": job_name(directory.resolve().name) or draft.fields["name"]}
-    return f"# From a command line: {hide_secrets(command)}\n{replace(draft, fields=fields).text()}"
+    return f"# From a command line: {hide_secrets(command)}\n{draft.text()}"
 
 
 def _is_empty(directory: Path) -> bool:
@@ -123,7 +127,7 @@ def _is_empty(directory: Path) -> bool:
     return not directory.is_dir() or not any(path for path in directory.iterdir() if not path.name.startswith("."))
 
 
-def _proposed(directory: Path, mode: Mode | None) -> str:
+def _proposed(directory: Path, mode: Mode | None, known: dict[str, list[Finding]]) -> str:
     """Return a job file for the code in a directory; raise UsageError if it has no training code."""
     from jobsubmit.config import load_settings
     from jobsubmit.scaffold.choice import choose_start, with_requirements
@@ -135,7 +139,11 @@ def _proposed(directory: Path, mode: Mode | None) -> str:
         "code_dir": ".",
         "resources": {"nodes": 1, "nproc_per_node": 2},
     }
-    draft = choose_start(directory, common, settings) if mode is None else next(iter(drafts_from_code(directory)), None)
+    draft = (
+        choose_start(directory, common, settings, known)
+        if mode is None
+        else next(iter(drafts_from_code(directory)), None)
+    )
     if draft is None:
         scripts = find_scripts(directory)
         shown = f"; scripts that you could start: {', '.join(scripts[:5])}" if scripts else ""
@@ -157,5 +165,5 @@ def _proposed(directory: Path, mode: Mode | None) -> str:
     out.talk(f"found {draft.started_file}; {why}")
     if draft.others:
         out.talk(f"  other scripts that you could start: {', '.join(draft.others[:5])}")
-    draft = with_requirements(replace(draft, fields=fields), directory, settings)
+    draft = with_requirements(replace(draft, fields=fields), directory, settings, known)
     return f"# Proposed from the code here: {draft.started_file}; {why}.\n{draft.text()}"

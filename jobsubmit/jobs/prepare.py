@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from jobsubmit.backends.models import JobPhase
 from jobsubmit.backends.protocol import Backend, KnowsPython, Request
@@ -38,6 +38,7 @@ from jobsubmit.transfer.code_ref import CodeRef, code_ref, place_ref
 
 _SHOWN = 5
 _SHORTEST_DIGEST = 12
+Known: TypeAlias = dict[str, list[Finding]]
 _CERTAIN = ("secret", "uncommitted", "limit", BUNDLE_LIMIT, "data")
 
 
@@ -124,8 +125,13 @@ def _require_expected(prepared: Prepared, expected: str) -> None:
         )
 
 
-def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
-    """Prepare a job even if checks fail: its findings list the problems. Raises SpecError if it cannot be prepared."""
+def examine(
+    loaded: LoadedSpec, settings: Settings, demands: Demands = Demands(), known: Known | None = None
+) -> Prepared:
+    """Prepare a job even if checks fail: its findings list the problems. Raises SpecError if it cannot be prepared.
+
+    `known` gets what is found in the code of each job, and is asked for it before the code is checked.
+    """
     clock = PhaseClock()
     plan = planning.build_plan(loaded.spec, settings, demands.faults)
     backend = open_backend(plan.backend.kind, settings)
@@ -138,7 +144,11 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     with clock.step("check"):
         findings = list(_uncommitted(origin)) if demands.is_clean else []
         python = backend.python(plan) if isinstance(backend, KnowsPython) else ""
-        judged = _judged(plan, bundle, settings, backend, python) if demands.checks and bundle else []
+        judged = (
+            _judged(plan, bundle, settings, backend, python, {} if known is None else known)
+            if demands.checks and bundle
+            else []
+        )
         findings += [*_certain(plan, bundle, settings), *judged]
     if bundle is not None:
         code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
@@ -169,11 +179,18 @@ def _certain(plan: LaunchPlan, bundle: Bundle | None, settings: Settings) -> Ite
     yield from check_data(plan)
 
 
-def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backend, python: str) -> list[Finding]:
+def _judged(
+    plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backend, python: str, known: Known
+) -> list[Finding]:
     """Return what is found in the code, now or when it was judged before."""
-    known = load_findings(settings.transfer_dir, cache_key(plan, bundle, python))
-    if known is not None:
-        return known
+    key = cache_key(plan, bundle, python)
+    if key not in known:
+        cached = load_findings(settings.transfer_dir, key)
+        known[key] = _check(plan, bundle, backend) if cached is None else cached
+    return known[key]
+
+
+def _check(plan: LaunchPlan, bundle: Bundle, backend: Backend) -> list[Finding]:
     from jobsubmit.check.run import check_code  # half of all modules, which known findings do without
 
     if not isinstance(backend, KnowsPython):

@@ -13,11 +13,11 @@ from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reading import load_program
 from jobsubmit.config import Settings
 from jobsubmit.errors import BundleError, JobSubmitError
-from jobsubmit.jobs.prepare import examine
+from jobsubmit.jobs.prepare import Known, examine
 from jobsubmit.scaffold.draft import JobDraft
-from jobsubmit.scaffold.from_batch_script import BatchScript, read_batch_script, read_from
 from jobsubmit.scaffold.from_code import by_its_own_names, drafts_from_code, takes_ranks_of_torch, texts_of
 from jobsubmit.scaffold.from_command import draft_spawn, drafts_from_command, with_places
+from jobsubmit.scaffold.from_script import StartScript, read_from, read_script
 from jobsubmit.spec.loader import load_mapping
 
 # Errors that another way to start the code would not have.
@@ -27,45 +27,55 @@ _PACKAGES = "packages"
 _REQUIREMENTS = "requirements.txt"
 
 
-def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
+def choose_draft(
+    command: str, directory: Path, settings: Settings, known: Known | None = None, name: str = ""
+) -> JobDraft:
     """Return the job that a command line means, by how the code in a directory can be started.
 
-    For `sbatch script.sh`, this is what the script starts. Raises UsageError if the command line is invalid.
+    Its name is that of the program, if no other is given. `known` is what the checks found so far.
+    For `sbatch script.sh`, this is what the script starts; for `bash script.sh` too, if it starts nothing else. Raises
+    UsageError if the command line is invalid.
     """
-    batch = read_batch_script(command, directory)
-    read = read_from(directory / (batch.folder if batch else ""))
-    drafts = list(drafts_from_command(batch.command if batch else command, read))
-    program = _program(directory / (batch.folder if batch else ""), drafts[0].started_file)
+    script = read_script(command, directory)
+    read = read_from(directory / (script.folder if script else ""))
+    drafts = list(drafts_from_command(script.command if script else command, read))
+    program = _program(directory / (script.folder if script else ""), drafts[0].started_file)
     if program is not None:
         drafts = _by_code(drafts, program)
-    if batch is not None:
-        drafts = [_of_script(draft, batch, program) for draft in drafts]
-    return _fitting_best(drafts, _OF_THE_WAY, directory, settings)
+    if script is not None:
+        drafts = [_of_script(draft, script, program) for draft in drafts]
+    if name:
+        drafts = [replace(draft, fields={**draft.fields, "name": name}) for draft in drafts]
+    return _fitting_best(drafts, _OF_THE_WAY, directory, settings, known)
 
 
-def _of_script(draft: JobDraft, batch: BatchScript, program: Program | None) -> JobDraft:
+def _of_script(draft: JobDraft, script: StartScript, program: Program | None) -> JobDraft:
     """Return a draft with the numbers of a script, and the variables of Slurm that its program reads."""
     command = str(draft.fields.get("command", ""))
     texts = texts_of(program) if program is not None else ()
-    read = {name: value for name, value in batch.variables.items() if name in texts and f"{name}=" not in command}
-    fields: dict[str, Any] = {**draft.fields, "code_dir": batch.folder or "."}
-    fields["resources"] = {**draft.fields.get("resources", {}), **batch.resources}
+    read = {name: value for name, value in script.variables.items() if name in texts and f"{name}=" not in command}
+    fields: dict[str, Any] = {**draft.fields, "code_dir": script.folder or "."}
+    fields["resources"] = {**draft.fields.get("resources", {}), **script.resources}
     if env := {**read, **draft.fields.get("env", {})}:
         fields["env"] = env
-    return replace(draft, fields=fields, notes=(*batch.notes, *draft.notes))
+    return replace(draft, fields=fields, notes=(*script.notes, *draft.notes))
 
 
-def choose_start(directory: Path, fields: Mapping[str, Any], settings: Settings) -> JobDraft | None:
+def choose_start(
+    directory: Path, fields: Mapping[str, Any], settings: Settings, known: Known | None = None
+) -> JobDraft | None:
     """Return the job that starts the code in a directory, with some fields given; None if no file trains."""
     drafts = [replace(draft, fields={**fields, **draft.fields}) for draft in drafts_from_code(directory)]
-    return _fitting_best(drafts, _OF_THE_MODE, directory, settings) if drafts else None
+    return _fitting_best(drafts, _OF_THE_MODE, directory, settings, known) if drafts else None
 
 
-def _fitting_best(drafts: Sequence[JobDraft], checks: frozenset[str], directory: Path, settings: Settings) -> JobDraft:
+def _fitting_best(
+    drafts: Sequence[JobDraft], checks: frozenset[str], directory: Path, settings: Settings, known: Known | None
+) -> JobDraft:
     """Return the first job that fails none of some checks, else the first of those that fail the fewest."""
     fewest, best = len(checks) + 1, drafts[0]
     for draft in drafts:
-        count = len(checks & _find_errors(draft, directory, settings))
+        count = len(checks & _find_errors(draft, directory, settings, known))
         if count < fewest:
             fewest, best = count, draft
         if not count:
@@ -73,12 +83,12 @@ def _fitting_best(drafts: Sequence[JobDraft], checks: frozenset[str], directory:
     return best
 
 
-def with_requirements(draft: JobDraft, directory: Path, settings: Settings) -> JobDraft:
+def with_requirements(draft: JobDraft, directory: Path, settings: Settings, known: Known) -> JobDraft:
     """Return the job with the field `requirements` if the requirements file provides what the nodes' Python lacks."""
-    if not (directory / _REQUIREMENTS).is_file() or _PACKAGES not in _find_errors(draft, directory, settings):
+    if not (directory / _REQUIREMENTS).is_file() or _PACKAGES not in _find_errors(draft, directory, settings, known):
         return draft
     helped = replace(draft, fields={**draft.fields, "requirements": _REQUIREMENTS})
-    return draft if _PACKAGES in _find_errors(helped, directory, settings) else helped
+    return draft if _PACKAGES in _find_errors(helped, directory, settings, known) else helped
 
 
 def _by_code(drafts: Sequence[JobDraft], program: Program) -> list[JobDraft]:
@@ -101,10 +111,10 @@ def _program(directory: Path, file: str) -> Program | None:
         return None
 
 
-def _find_errors(draft: JobDraft, directory: Path, settings: Settings) -> frozenset[str]:
+def _find_errors(draft: JobDraft, directory: Path, settings: Settings, known: Known | None) -> frozenset[str]:
     """Return the checks that the code fails when it is started this way."""
     try:
-        findings = examine(load_mapping(draft.fields, directory=directory), settings).findings
+        findings = examine(load_mapping(draft.fields, directory=directory), settings, known=known).findings
     except JobSubmitError:
         return frozenset()  # whatever it is, another way to start the code would not help
     return frozenset(finding.check for finding in findings if finding.level == "error")

@@ -14,8 +14,9 @@ _NO_RANKS = (
     "none on a machine without GPUs; start %s processes instead" % NPROC_PER_NODE
 )
 _NOT_JOINED = (
-    "no process joined a process group: each one trained on its own, and they exchanged nothing. "
-    "The code must call torch.distributed.init_process_group, or use a library that does"
+    "no process joined a process group: they exchanged nothing, and each one trained on its own, or not at all. "
+    "If the code calls torch.distributed.init_process_group, or a library that does, it ended before that: see its "
+    "last lines; else it must call it"
 )
 _NOTHING_EXCHANGED = (
     "the processes joined a process group, but no process used it: each one trained on its own. "

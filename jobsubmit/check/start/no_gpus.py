@@ -15,6 +15,7 @@ from jobsubmit.check.program.facts import COUNT_GPUS
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.registries import registered
+from jobsubmit.check.program.tree import walk
 from jobsubmit.check.start.device_of_call import device_text
 from jobsubmit.common.finding import Finding
 
@@ -219,7 +220,22 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
             return _moved_to(code, call.args[0] if call.args else argument(call, "device"), module)
     if name.endswith(".convert_sync_batchnorm"):
         return "SyncBatchNorm" if _may_have_batch_norms(code) else ""
-    return _devices_of_ddp(code, call, module) if is_ddp(name) else _asked_of_library(code, call, name, module)
+    if is_ddp(name) or _hands_devices_to_ddp(code, call):
+        return _devices_of_ddp(code, call, module)
+    return _asked_of_library(code, call, name, module)
+
+
+def _hands_devices_to_ddp(code: Code, call: ast.Call) -> bool:
+    """Return whether a method that a call may mean hands its `device_ids` on to DistributedDataParallel."""
+    if argument(call, "device_ids") is None or not isinstance(call.func, ast.Attribute):
+        return False
+    return any(
+        isinstance(inner, ast.Call)
+        and is_ddp(code.program.name_of(inner.func, home))
+        and spelled(argument(inner, "device_ids") or inner) == "device_ids"
+        for home, _, method in code.program.methods.get(call.func.attr, ())
+        for inner in walk(method)
+    )
 
 
 def _asked_of_torch(code: Code, call: ast.Call, name: str, module: Module) -> str:

@@ -17,8 +17,17 @@ SAID = {
     "torch.distributed.DistStoreError: Timed out after 6 seconds waiting for clients. 1/2 clients joined.": "1 of 2",
     "RuntimeError: [enforce fail at third_party/gloo/gloo/context.cc:23] rank < size. 3 vs 2": "group of only 2",
     "ValueError: You set `devices=1` and `num_nodes=2` in Lightning, but the product (1 * 2) does not match the world "
-    "size (4).": "1 processes on each of 2 nodes, but the job has 4",
+    "size (4).": "devices=1 on each of 2 nodes, but the job has 4",
     "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--train_fil', 'x']": "--train_fil",
+    "FileNotFoundError: Couldn't find a module script at code/accuracy.py. Module 'accuracy' doesn't exist on the "
+    "Hugging Face Hub either.": "a download failed",
+    "FileNotFoundError: Can't read the file 'data/x.bin'": "the file data/x.bin",
+    "ModuleNotFoundError: Requirement 'jsonargparse[signatures]>=4.27.7' not met.": "package jsonargparse is not",
+    "ValueError: init_process_group device_id parameter must be a device with a valid index, e.g. cpu:0 or cuda:0": (
+        "has no number"
+    ),
+    "NotImplementedError: Operator aten._scaled_dot_product_flash_attention_for_cpu.default does not have a sharding "
+    "strategy registered.": "cannot divide the operator aten._scaled",
     "RuntimeError: TensorBoardCallback requires tensorboard to be installed. Either update": "package tensorboard",
     "ImportError: DeepSpeed is not installed => run `pip install deepspeed`": "package DeepSpeed",
     "[rank1]: TypeError: LambdaLR.__init__() got an unexpected keyword argument 'verbose'": "LambdaLR has no argument",

@@ -152,6 +152,14 @@ def test_a_main_function_that_returns_because_there_are_no_gpus(tmp_path: Path) 
     assert "unfulfilled" not in found(tmp_path, text.replace("NAME", "empty_cache"), **HERE)
 
 
+TASK = """
+class Task(nn.Module):
+    def prepare(self, device_ids=None, **kwargs):
+        self.model = DDP(nn.Linear(1, 1), device_ids=device_ids, **kwargs)
+task = Task()
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "needs"),
     [
@@ -159,6 +167,8 @@ def test_a_main_function_that_returns_because_there_are_no_gpus(tmp_path: Path) 
         ("if torch.accelerator.is_available():\n    torch.accelerator.set_device_index(0)", ""),
         ("rank = dist.get_rank()\ndevice = rank % torch.cuda.device_count()", "`rank % torch.cuda.device_count()`"),
         ("print('%d GPUs' % torch.cuda.device_count())", ""),
+        (f"{TASK}task.prepare(device_ids=[0], find_unused_parameters=False)", "device_ids=[0]"),
+        (f"{TASK}task.prepare(device_ids=None)", ""),
         ("print(4 // torch.cuda.device_count() if torch.cuda.is_available() else 1)", ""),
     ],
 )

@@ -168,3 +168,34 @@ def test_gpus_and_cores_of_tasks_are_those_of_a_node(tmp_path: Path) -> None:
     assert draft.fields["resources"] == {"nodes": 2, "nproc_per_node": 2}
     (backend,) = [note for note in draft.notes if "backend" in note]
     assert 'gpus_per_node: "a100:2", cpus_per_task: 16' in backend
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ('NPROC=$1\nshift\ntorchrun --nproc_per_node=$NPROC train.py "$@"\n', "./job.sh 2 --lr 0.1"),
+        ("echo starting\nexport OMP_NUM_THREADS=3\ntorchrun --nproc_per_node 2 train.py --lr 0.1\n", "bash job.sh"),
+        ("set -e\nCUDA=0,1 torchrun \\\n  --nproc_per_node 2 train.py \\\n  --lr ${LR:-0.1}\n", "sh job.sh"),
+    ],
+)
+def test_a_shell_script_that_only_starts_a_launcher(text: str, command: str, tmp_path: Path) -> None:
+    fields = of_script(f"#!/bin/bash\n{text}", tmp_path, command).fields
+    assert {name: fields[name] for name in ("mode", "boot_file", "resources", "hyperparameters")} == {
+        "mode": "torchrun",
+        "boot_file": "train.py",
+        "resources": {"nodes": 1, "nproc_per_node": 2},
+        "hyperparameters": {"lr": 0.1},
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python prepare.py\ntorchrun --nproc_per_node 2 train.py\n",
+        "if [ -e $DATA ]; then torchrun --nproc_per_node 2 train.py; fi\n",
+        "torchrun --nproc_per_node 2 train.py --port $(shuf -i 1-9 -n 1)\n",
+        "python train.py\n",
+    ],
+)
+def test_a_shell_script_that_does_more_stays_a_command(text: str, tmp_path: Path) -> None:
+    assert of_script(text, tmp_path, "bash job.sh --lr 0.1").fields["command"].startswith("bash job.sh")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 import yaml
 from command import Command
 
+from jobsubmit.check import run
+from jobsubmit.cli.first_job import write_first_job
+from jobsubmit.common.finding import Finding
 from jobsubmit.common.resources import starter_job
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
@@ -642,3 +646,28 @@ def test_a_finding_about_the_command_of_run_names_it_once(jobsubmit: Command, tm
     (tmp_path / "train.py").write_text("import torch\nif True:\n    torch.ones(1, requires_grad=True).backward()\n")
     shown = jobsubmit("run", "--dry-run", "--nodes", "2", "--", "python", "train.py").stderr
     assert "the command  nothing says to the program which of the 2 nodes it is on" in shown
+
+
+def test_each_job_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job file that was just written, too: it is the job that was looked at to choose the mode."""
+    (tmp_path / "train.py").write_text("import torch.distributed as dist\ndist.init_process_group('gloo')\n")
+    checked: list[object] = []
+    check = run.check_code
+
+    def counted(*given: Any) -> Iterator[Finding]:
+        checked.append(given)
+        return check(*given)
+
+    monkeypatch.setattr(run, "check_code", counted)
+    write_first_job(tmp_path, None, "torchrun --nproc_per_node 2 train.py", None, force=False, with_code=False)
+    assert (tmp_path / "job.yaml").exists()
+    assert len(checked) == 1
+
+
+def test_the_warnings_of_the_checks_are_shown(jobsubmit: Command) -> None:
+    text = "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    text += "if dist.get_rank() == 0:\n    input('go on? ')\n"
+    (jobsubmit.folder / "train.py").write_text(text)
+    shown = jobsubmit("init", "--from", "torchrun --nproc_per_node 2 train.py").stderr
+    assert "warning: train.py:4" in shown
+    assert "next: jobsubmit validate job.yaml, then" in shown

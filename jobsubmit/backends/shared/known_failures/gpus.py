@@ -22,8 +22,18 @@ ROWS = (
         r"|No supported gpu backend found|SyncBatchNorm layers only work with GPU modules",
         "the code needs a GPU, and this node has none",
         "request GPUs (Slurm: backend.gpus_per_node; Volcano: nvidia.com/gpu in backend.resources; "
-        "ModelArts: resources.flavor; on the local backend, start no more processes than this machine has "
-        "GPUs), or use the gloo backend and the CPU where torch.cuda.is_available() is false",
+        "ModelArts: resources.flavor; the local backend has those of this machine), or use the gloo backend and the "
+        "CPU where torch.cuda.is_available() is false",
+    ),
+    KnownFailure(
+        r"init_process_group device_id parameter must be a (?:device with a valid index|cuda device with an id)",
+        "the device that init_process_group gets as device_id has no number",
+        'pass device_id only on GPUs, with the local rank: torch.device("cuda", local_rank); else leave it out',
+    ),
+    KnownFailure(
+        r"Operator ([\w.]+) does not have a sharding strategy registered",
+        "DTensor cannot divide the operator {0}, which this device uses",
+        "it may be one for CPUs only: train on GPUs, or compute that part without DTensor",
     ),
     KnownFailure(
         r"Duplicate GPU detected",

@@ -96,6 +96,11 @@ ROWS = (
         "install it in the image or in `setup`; instead of opencv-python, opencv-python-headless needs no libGL",
     ),
     KnownFailure(
+        r"Requirement '([\w.-]+)[^']*' not met",
+        "the package {0} is not installed on the node, or its version is too old",
+        "install it for the Python of the nodes, or name it in the file that `requirements` names",
+    ),
+    KnownFailure(
         r"numpy\.dtype size changed|compiled using NumPy 1\.x cannot be run|_ARRAY_API not found",
         "a package was built for another version of NumPy",
         "install a newer build of the package, or an older NumPy (numpy<2)",

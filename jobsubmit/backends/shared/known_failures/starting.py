@@ -31,7 +31,7 @@ ROWS = (
     ),
     KnownFailure(
         r"You set `devices=(\d+)` and `num_nodes=(\d+)` in Lightning, but .* the world size \((\d+)\)",
-        "Lightning's Trainer expects {0} processes on each of {1} nodes, but the job has {2} processes",
+        "Lightning's Trainer expects devices={0} on each of {1} nodes, but the job has {2} processes",
         "pass devices and num_nodes as resources say, for example from LOCAL_WORLD_SIZE and NNODES in the environment",
     ),
     KnownFailure(
@@ -52,10 +52,13 @@ ROWS = (
         "program that uses it: ss -ltnp",
     ),
     KnownFailure(
-        r"Max retries exceeded with url|urlopen error|LocalEntryNotFoundError|couldn't connect to 'https?://",
+        r"Max retries exceeded with url|urlopen error|LocalEntryNotFoundError|couldn't connect to 'https?://"
+        r"|Couldn't find (?:a module script|any data file) at|doesn't exist on the (?:Hugging Face )?Hub"
+        r"|Couldn't reach",
         "a download failed: the node does not reach the server",
-        "if the nodes have no access to the internet, download it before, and name its folder in `inputs`; for Hugging "
-        "Face, set HF_HOME to this folder on the node, and HF_HUB_OFFLINE=1, in `env`; for torch.hub, set TORCH_HOME",
+        "if the nodes have no access to the internet, download it into a folder here before; for Hugging Face, add to "
+        'the job file inputs: [{name: HF_HOME, uri: FOLDER, as: env}] and env: {HF_HUB_OFFLINE: "1"}, for torch.hub '
+        "the same with TORCH_HOME",
     ),
     KnownFailure(
         r"network addresses of \(([^,]+), \d+\) cannot be retrieved|gaierror|Name or service not known"

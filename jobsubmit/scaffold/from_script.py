@@ -1,4 +1,4 @@
-"""A script for sbatch → the command line that it starts, with the numbers that its #SBATCH lines give."""
+"""A shell script, for sbatch or not → the command line that it starts, with the numbers of its #SBATCH lines."""
 
 from __future__ import annotations
 
@@ -39,12 +39,16 @@ _CHANGES_SHELL = re.compile(r"^\s*(module|ml|conda|mamba|spack|(?:source|\.)\s+\
 # Variables that a job of jobsubmit gets otherwise.
 _OF_THE_JOB = re.compile(r"(?:SLURM|MASTER|RDZV)_\w+|NNODES|NODE_RANK|WORLD_SIZE|PATH|LD_LIBRARY_PATH")
 _HAS_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
+_SHELLS = ("bash", "sh")
+_ENDS_OF_SCRIPTS = (".sh", ".bash")
+_HARMLESS = ("set", "export", "echo", "printf", "date", "hostname", "nvidia-smi", "ulimit")
+_LAUNCHERS = ("torchrun", "launch", "accelerate", "deepspeed")
 _PLAIN = re.compile(r"[A-Za-z][\w-]*")
 
 
 @dataclass(frozen=True)
-class BatchScript:
-    """What a script for sbatch starts.
+class StartScript:
+    """What a shell script starts.
 
     `command` is a command line, executed in a `folder` of the directory; `resources` are those of the job, where the
     script says them. `variables` are those that Slurm sets in the script, and `notes` say what is left out.
@@ -57,13 +61,36 @@ class BatchScript:
     notes: tuple[str, ...]
 
 
-def read_batch_script(command: str, directory: Path) -> BatchScript | None:
-    """Return what `sbatch script.sh` starts; None for another command, or where the script is not in the directory.
+def read_script(command: str, directory: Path) -> StartScript | None:
+    """Return what `sbatch script.sh`, `bash script.sh` or `./script.sh` starts.
 
-    Raises UsageError if the script starts no program that is known.
+    None for another command, or where the script is not in the directory; without sbatch, also where it does more than
+    to start a launcher. Raises UsageError if a script for sbatch starts no program that is known.
     """
     words = split_command(command)
-    place = _place_of_script(words) if words[:1] == ["sbatch"] else None
+    return _read_batch_script(words, directory) if words[:1] == ["sbatch"] else _read_plain_script(words, directory)
+
+
+def _read_plain_script(words: Sequence[str], directory: Path) -> StartScript | None:
+    own = words[1:] if words[:1] and words[0].rpartition("/")[2] in _SHELLS else words
+    found = _read_script(own[0], directory) if own and own[0].endswith(_ENDS_OF_SCRIPTS) else None
+    if found is None:
+        return None
+    script, text = found
+    read = read_from(directory)
+    executed = follow_words(("bash", script, *own[1:]), Shell({}, set(), set(), read))
+    chosen = chosen_launch(executed, read)
+    others = [one for one in executed if chosen is not None and one is not chosen[0]]
+    is_all = all(one.words and one.words[0].rpartition("/")[2] in _HARMLESS for one in others)
+    if chosen is None or not is_all or not chosen[0].is_sure or chosen[1].launcher not in _LAUNCHERS:
+        return None
+    if any(map(is_open, chosen[0].words)):
+        return None
+    return _started(script, text, chosen, {}, {}, directory)
+
+
+def _read_batch_script(words: Sequence[str], directory: Path) -> StartScript | None:
+    place = _place_of_script(words)
     found = _read_script(words[place], directory) if place is not None else None
     if place is None or found is None:
         return None
@@ -81,6 +108,18 @@ def read_batch_script(command: str, directory: Path) -> BatchScript | None:
             f"the command: {script} starts no program that jobsubmit knows how to start",
             "give the command that it starts, such as: torchrun --nproc_per_node=8 train.py",
         )
+    return _started(script, text, chosen, options, variables, directory)
+
+
+def _started(
+    script: str,
+    text: str,
+    chosen: tuple[Executed, Launch],
+    options: Mapping[str, str],
+    variables: Mapping[str, str],
+    directory: Path,
+) -> StartScript:
+    """Return what a script starts, by the options of sbatch and the variables that these set, if there are some."""
     one, launch = chosen
     own = {name: value for name, value in one.environment.items() if _is_of_program(name, value)}
     notes = (
@@ -88,7 +127,7 @@ def read_batch_script(command: str, directory: Path) -> BatchScript | None:
         *_left_out(script, text, chosen, options, directory),
     )
     line = shlex.join([*(f"{name}={own[name]}" for name in sorted(own)), *one.words])
-    return BatchScript(line, launch.folder, _resources(one.words, launch, options), variables, notes)
+    return StartScript(line, launch.folder, _resources(one.words, launch, options), variables, notes)
 
 
 def _place_of_script(words: Sequence[str]) -> int | None:
