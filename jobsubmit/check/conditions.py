@@ -52,13 +52,13 @@ def _ended_without_gpus(code: Code) -> Iterator[Finding]:
         taken = node.body if truth else node.orelse if truth is False else []
         is_end = leaves_main(taken, module) or (ends_program(taken) and not isinstance(taken[-1], ast.Raise))
         if is_end:
-            held = "holds" if truth else "does not hold"
+            test = ast.unparse(node.test)
+            why = f"`{test}` holds" if truth else f"`{test}` does not hold"
             yield Finding(
                 "error",
                 "unfulfilled",
                 module.where(taken[-1]),
-                f"the program ends here, before it trains, because `{ast.unparse(node.test)}` {held}: it asks for "
-                f"GPUs, and {code.facts.no_gpus}",
+                f"the program ends here, before it trains, because {why}: it asks for GPUs, and {code.facts.no_gpus}",
                 "request GPUs in `backend`, or remove the condition for nodes without them",
             )
 
@@ -114,7 +114,19 @@ def _remedy(code: Code, test: ast.expr, module: Module) -> str:
         )
     if "__version__" in ast.unparse(test):
         return "install the version that it asks for: name it in the file that `requirements` names"
-    return _CHANGE_VALUES
+    multiple = _multiple_wanted(code, test, module)
+    return f"{_CHANGE_VALUES}: {multiple}" if multiple else _CHANGE_VALUES
+
+
+def _multiple_wanted(code: Code, test: ast.expr, module: Module) -> str:
+    """Return which multiple `steps % world_size == 0` wants."""
+    match test:
+        case ast.Compare(
+            left=ast.BinOp(left=left, op=ast.Mod(), right=right), ops=[ast.Eq()], comparators=[ast.Constant(value=0)]
+        ):
+            number = code.values.of(right, module)
+            return f"{ast.unparse(left)} must be a multiple of {number}" if is_count(number) else ""
+    return ""
 
 
 def _condition_of(node: ast.Raise, module: Module) -> tuple[ast.expr | None, bool]:

@@ -158,7 +158,7 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
         if call.args
     ]
     read = [(where, path) for where, path in _reads(code) if path.strip("./")]  # not `os.listdir("..")`, only a look
-    for where, value in (*given, *added, *read):
+    for where, value in (*given, *added, *read, *_folders_of_data(code)):
         path = _located(code, str(value)) if isinstance(value, (str, PurePosixPath)) else ""
         home = posixpath.dirname(where.partition(":")[0])  # a relative path may be meant from the file's own folder
         if (where, value) in added and not path.strip("./") and _has_packages(code):
@@ -169,6 +169,15 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
             yield Finding(
                 "warning", "left-out", where, text, "set code_dir to a folder above it, or copy it into code_dir"
             )
+
+
+def _folders_of_data(code: Code) -> Iterator[tuple[str, str]]:
+    """Yield where a data set of a library is made and its folder: `MNIST(FOLDER, download=True)`."""
+    for module, call, name in code.reached.calls:
+        owner, _, last = name.rpartition(".")
+        root = argument(call, "root", 0) if last[:1].isupper() and "data" in owner.lower() else None
+        if root is not None and owner.partition(".")[0] not in code.program.tops:
+            yield module.where(call), _path(code, root, module)
 
 
 def _has_packages(code: Code) -> bool:

@@ -40,7 +40,12 @@ _OTHER_NAMES = {
     **{"pycocotools": "cocoapi", "lvis": "lvis_api"},
     **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
 }
-_PARTS_OF_TORCH = {"torch.utils.tensorboard.": "tensorboard"}  # what they import from other packages
+# What parts of libraries need of other packages.
+_NEEDED_BY_PARTS = {
+    "torch.utils.tensorboard.": "tensorboard",
+    "lightning.pytorch.cli.": "jsonargparse",
+    "pytorch_lightning.cli.": "jsonargparse",
+}
 # Packages whose names resemble that of a module, and that do not have it.
 _FALSE_FRIENDS = {"rouge_score": {"rouge"}, "tensorboardX": {"tensorboard"}, "sklearn_extra": {"scikit_learn"}}
 # Modules that come with some packages, and with nothing that every node for PyTorch has.
@@ -133,7 +138,7 @@ def _imported(code: Code, search: ImportSearch, find_missing: FindMissing | None
             is_chosen = reach is not Reach.SURELY and (
                 is_in_branch(node, module) or search.is_imported_by_choice(node, module)
             )
-            if is_chosen or may_fail(node, module):
+            if is_chosen or may_fail(node, module) or code.is_of_no_object(node, module):
                 reach = Reach.NEVER
             elif module.name in configured and module.function_of(node) is None and find_missing is None:
                 reach = Reach.SURELY
@@ -201,6 +206,8 @@ def _how_to_get(top: str, bundle: Bundle, beside: Installed | None) -> str:
             "remove the import if torch.amp does what the code needs; NVIDIA's apex is built from its source, and the "
             "package named apex in the registry is another one"
         )
+    if top == "pkg_resources":
+        return "install setuptools<81, which still has it, or use importlib.metadata and importlib.resources"
     if beside is not None and _OTHER_NAMES.get(top, top).lower() in beside.names:
         return (
             f"{_REQUIREMENTS} names its package: add `--set requirements={_REQUIREMENTS}`, or "
@@ -250,7 +257,7 @@ def _needed_by(node: ast.Import | ast.ImportFrom) -> list[str]:
     names = [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
         names = [f"{node.module}.{name}" for name in names]
-    return [needed for part, needed in _PARTS_OF_TORCH.items() if any(f"{name}.".startswith(part) for name in names)]
+    return [needed for part, needed in _NEEDED_BY_PARTS.items() if any(f"{name}.".startswith(part) for name in names)]
 
 
 def _modules_configured(code: Code) -> frozenset[str]:
@@ -258,7 +265,7 @@ def _modules_configured(code: Code) -> frozenset[str]:
     words = {word for argument in code.facts.argv for word in (argument, argument.partition("=")[2])}
     files = [path for path in code.program.configurations if words & {path, f"./{path}"}]
     texts = "\n".join(read_text(code.program, path) for path in files)
-    named = set(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", texts))
+    named = set(re.findall(r"(?<!\w)[A-Za-z_]\w*(?:\.\w+)+", texts))
     return frozenset(name.rpartition(".")[0] for name in named) & code.program.modules.keys()
 
 

@@ -17,6 +17,7 @@ from jobsubmit.agent.tracking import tracking_variables
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.arguments import Word, check_arguments
 from jobsubmit.check.boot_file import broken_modules, check_boot_file
+from jobsubmit.check.checkpoints.new_folders import check_scattered
 from jobsubmit.check.checkpoints.pickled import check_pickled
 from jobsubmit.check.checkpoints.races import check_races
 from jobsubmit.check.checkpoints.recovery import check_recovery
@@ -32,6 +33,7 @@ from jobsubmit.check.collectives.reduced import check_reduced
 from jobsubmit.check.collectives.some_ranks import check_some_ranks
 from jobsubmit.check.collectives.wrapped_on_zero import check_wrapped_on_zero
 from jobsubmit.check.conditions import check_conditions
+from jobsubmit.check.downloads import check_downloads
 from jobsubmit.check.files import check_files
 from jobsubmit.check.imports import check_imports
 from jobsubmit.check.installed.libraries import FindPackage, Libraries
@@ -120,7 +122,16 @@ _OF_CODE = (
         check_wrapping,
     ),
     *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_evaluation),
-    *(check_unused_parameters, check_saving, check_races, check_reduced, check_conditions, check_scaling),
+    *(
+        check_unused_parameters,
+        check_downloads,
+        check_scattered,
+        check_saving,
+        check_races,
+        check_reduced,
+        check_conditions,
+        check_scaling,
+    ),
 )
 # Findings of which most of what processes do wrong would be a consequence.
 _OF_STARTS = ("local-rank", "rank-env", "same-ranks", "nested-spawn", "no-processes", "fixed-world-size", "hidden-gpus")
@@ -129,7 +140,7 @@ _COMMENT_LINE = re.compile(r"(?m)^\s*#.*$")
 _SET_BY_TORCH = (*LAUNCHER_VARIABLES, contract.MASTER_ADDR, contract.MASTER_PORT)
 _OF_BASH = ("PWD", "OLDPWD", "SHLVL", "_")  # it exports them even if it was not given them
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_PROGRAM = re.compile(r"[\w./-]+\.py\b")
+_PROGRAM = re.compile(r"(?<![\w./-])[\w./-]+\.py\b")
 # `pip install -e .` or `python setup.py develop` in the setup, or a line `-e .` of the requirements.
 _INSTALLS_CODE = re.compile(
     r"\bsetup\.py\s[^\n;&|]*\b(?:develop|install)\b"

@@ -1,10 +1,10 @@
-"""Shorten the lines of a job: paths start at the code directory, tracebacks of stopped launchers are folded."""
+"""Shorten the lines of a job: paths start at the code directory, and what says nothing new is folded."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from jobsubmit.backends.models import LogLine
 from jobsubmit.common.code_paths import short_paths
@@ -12,14 +12,25 @@ from jobsubmit.common.code_paths import short_paths
 # What torch.distributed.run says when it gets the SIGTERM that ends every node.
 _STOPPED = re.compile(r"torch[./]distributed[./]elastic.*(Got termination signal|Received .*death signal)")
 _LAST = re.compile(r"SignalException: Process \d+ got signal: \d+")
+_FRAMES = "frames of C++"
+_LAST_TO_END = "the launcher of this node ended after the one that holds the store, which does no harm"
 _TRACEBACK = "Traceback (most recent call last):"
 _BETWEEN = ("During handling of", "The above exception", _TRACEBACK)
 _MOST = 120  # lines of it; what is longer says more
+_OF_RANK = re.compile(r"\[rank\d+\]: ")
+_NUMBER = re.compile(r"\d+")
+_FRAME = re.compile(r"frame #\d+: ")  # of C++
+# What the launcher of a node says when another one, which held the store, ended before.
+_LEFT_ALONE = re.compile(r"(.*torch/distributed/elastic/agent/server/api\.py:\d+\] )Error waiting on exit barrier")
 
 
 def lines_to_show(lines: Iterable[LogLine], *, folded: bool) -> Iterator[LogLine]:
-    """Yield lines with short paths; if `folded`, one line replaces the output of each launcher that was stopped."""
-    for line in _fold(lines) if folded else lines:
+    """Yield lines with short paths.
+
+    If `folded`, one line replaces the output of a launcher that was stopped or was the last to end, a traceback that
+    another process printed before, and the frames of C++ in an error.
+    """
+    for line in _fold_runs(_fold_repeats(_fold(lines))) if folded else lines:
         text = short_paths(line.text)
         yield line if text is line.text else replace(line, text=text)
 
@@ -40,6 +51,79 @@ def _fold(lines: Iterable[LogLine]) -> Iterator[LogLine]:
             yield line
     for own in held.values():
         yield from own.shown()
+
+
+def _fold_repeats(lines: Iterable[LogLine]) -> Iterator[LogLine]:
+    """Yield lines with one in place of each traceback that another process printed before, but for its numbers."""
+    first: dict[tuple[str, ...], LogLine] = {}
+    held: dict[tuple[int, int | None], list[LogLine]] = {}
+    for line in lines:
+        source, text = (line.node, line.rank), _OF_RANK.sub("", line.text)
+        own = held.get(source)
+        if own is None and text != _TRACEBACK:
+            yield line
+            continue
+        own = held.setdefault(source, [])
+        own.append(line)
+        is_whole = text != _TRACEBACK and bool(text) and not text.startswith(" ")
+        if is_whole or len(own) > _MOST:
+            yield from _first_or_note(held.pop(source), first)
+    for own in held.values():
+        yield from own
+
+
+def _first_or_note(traceback: list[LogLine], first: dict[tuple[str, ...], LogLine]) -> list[LogLine]:
+    """Return a traceback, or the line that replaces it if another process printed it before."""
+    plain = tuple(_NUMBER.sub("#", _OF_RANK.sub("", line.text)) for line in traceback)
+    last = traceback[-1]
+    before = first.setdefault(plain, last)
+    if (before.node, before.rank) == (last.node, last.rank):
+        return traceback
+    process = f"node {before.node}" if before.rank is None else f"rank {before.rank}"
+    text = (
+        f"jobsubmit: the same traceback as {process}, {len(traceback)} lines (`jobsubmit logs` shows all): "
+        f"{_OF_RANK.sub('', last.text)}"
+    )
+    return [replace(last, text=text)]
+
+
+def _fold_runs(lines: Iterable[LogLine]) -> Iterator[LogLine]:
+    """Yield lines with one in place of frames of C++, and of what a launcher says that was the last to end."""
+    runs: dict[tuple[int, int | None], _Run] = {}
+    for line in lines:
+        source = (line.node, line.rank)
+        run = runs.get(source)
+        if run is not None and run.takes(line):
+            run.count += 1
+            continue
+        if run is not None:
+            yield runs.pop(source).note()
+        left_alone = _LEFT_ALONE.match(line.text)
+        if left_alone is not None:
+            runs[source] = _Run(line, re.compile(re.escape(left_alone[1])), _LAST_TO_END)
+        elif _FRAME.match(line.text):
+            runs[source] = _Run(line, _FRAME, _FRAMES)
+        else:
+            yield line
+    for run in runs.values():
+        yield run.note()
+
+
+@dataclass
+class _Run:
+    """Lines of a process that one line replaces: those that match a pattern."""
+
+    first: LogLine
+    pattern: re.Pattern[str]
+    text: str
+    count: int = 1
+
+    def takes(self, line: LogLine) -> bool:
+        return self.pattern.match(line.text) is not None
+
+    def note(self) -> LogLine:
+        """Return the line that replaces them."""
+        return replace(self.first, text=f"jobsubmit: {self.text}; lines not shown: {self.count} (`jobsubmit logs`)")
 
 
 class _Held:

@@ -47,6 +47,7 @@ _SAVED = re.compile(
 _ENDED = re.compile(r"\"(?:msg|message|event|status)\":\s*\"(?:finished|done|completed?)\"")
 _CONFIGURATION = re.compile(r"[:=]\s*(?:True|False|None|PosixPath\()(?=[,})\s]|$|')")
 _STRING_SETTING = re.compile(r"(['\"])[\w-]+\1: (['\"])[A-Za-z./][^'\"]*\2")
+_SUMMARY = re.compile(r"\s*\*\s+(?:Acc|Prec)@")  # of a validation, as the ImageNet example of PyTorch prints it
 _LONE_END = re.compile(r"\s*(?:%|[mµu]?s|secs?|seconds?|ms|[a-z]+/s(?:ec)?|[KMG]i?B)?\s*")
 _FRAMED = re.compile(r"\s*[|│┃]\s*[^|│┃]+[|│┃]\s*$")
 _FRAME_END = re.compile(r"\s*[|│┃]\s*$")
@@ -472,6 +473,7 @@ class _Planner:
         named: dict[str, Figure] = {}
         is_counted = bool(self.found) and any(figure.is_strong for figure in self.figures)
         scope = own_scope = ""
+        is_summary = _SUMMARY.match(self.template[0]) is not None
         is_all = not self.found and not any(map(words.is_training, self.template))  # the line is about nothing else
         for figure in self.figures:
             if (figure.is_loose or words.is_setting(figure.name)) and not is_counted:
@@ -483,6 +485,8 @@ class _Planner:
                 scope = own  # of the other figures of the line, too
             own_scope = own or own_scope
             prefix = "" if own else words.plain_name(scope)
+            if is_summary and not own and not figure.name.startswith(("acc", "prec")):
+                prefix = prefix or "test"
             if not own and not prefix and figure.name in named:
                 prefix = own_scope
             name = f"{prefix}_{figure.name}" if prefix else figure.name

@@ -68,6 +68,7 @@ _SHORT = {"m": "module", "r": "redirects", "t": "tee"}
 _SRUN_SHORT = {"N": "nodes", "n": "ntasks", "c": "cpus_per_task", "p": "partition", "J": "job_name", "G": "gpus"}
 _MPI_SHORT = {"n": "np", "c": "np", "host": "H", "npernode": "per_node", "ppn": "per_node", "N": "per_node"}
 _FABRIC_OWN = ("devices", "num_nodes", "node_rank", "main_address", "main_port")
+_FABRIC_OPTIONS = (*_FABRIC_OWN, "accelerator", "strategy", "precision")
 _ACCELERATE_OWN = ("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port")
 # What accelerate's launcher hands to its processes by variables (accelerate.utils.launch).
 _ACCELERATE_ENV: Mapping[str, str] = {
@@ -148,7 +149,7 @@ def _torch(mode: str, words: list[str]) -> Launch:
     is_module = bool(options.pop("module", False))
     return Launch(
         mode,
-        tuple(program),
+        _program(program),
         is_module,
         int(nodes) if nodes.isdecimal() else nodes,
         int(nproc) if nproc.isdecimal() else None,
@@ -167,7 +168,7 @@ def _accelerate(words: list[str]) -> Launch:
     own = [word for word in own if word not in ("-m", "--module")]
     is_known = str(options.get("num_machines", "1")).isdecimal()  # it may be $NNODES
     nproc = max(1, total // nodes) if total and is_known else None
-    return Launch("accelerate", tuple(program), is_module, nodes, nproc, options, env, own_words=tuple(own))
+    return Launch("accelerate", _program(program), is_module, nodes, nproc, options, env, own_words=tuple(own))
 
 
 def _deepspeed(words: list[str]) -> Launch:
@@ -175,17 +176,38 @@ def _deepspeed(words: list[str]) -> Launch:
     gpus = options.get("num_gpus", options.get("num_accelerators"))
     is_module = bool(options.pop("module", False))
     nproc = _count(gpus, 0) or None
-    return Launch("deepspeed", tuple(program), is_module, _count(options.get("num_nodes"), 1), nproc, options)
+    return Launch("deepspeed", _program(program), is_module, _count(options.get("num_nodes"), 1), nproc, options)
+
+
+def _program(words: Sequence[str]) -> tuple[str, ...]:
+    """Return a program and its arguments without a `--` between them, which argparse of the launchers removes."""
+    return (*words[:1], *words[2:]) if words[1:2] == ["--"] else tuple(words)
 
 
 def _fabric(words: list[str]) -> Launch:
     """Return what Lightning Fabric's launcher starts; source: `fabric run --help`, `lightning run model` before 2.4."""
-    options, own, program = _options(words, (), {}, keep=_FABRIC_OWN)
+    options, own, program = _options(_fabric_options_first(words), (), {}, keep=_FABRIC_OWN)
     devices = str(options.get("devices", "1"))
     nproc = len(devices.split(",")) if "," in devices else _count(devices, 0) or None
     return Launch(
         "fabric", tuple(program), False, _count(options.get("num_nodes"), 1), nproc, options, own_words=tuple(own)
     )
+
+
+def _fabric_options_first(words: Sequence[str]) -> list[str]:
+    """Return the words with Fabric's options before the program: its launcher also takes those that come after it."""
+    first: list[str] = []
+    others: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, separator, _ = word.lstrip("-").partition("=")
+        is_own = word.startswith("--") and name.replace("-", "_") in _FABRIC_OPTIONS
+        own = first if is_own else others
+        own.append(word)
+        if is_own and not separator and rest:
+            own.append(rest.pop(0))
+    return [*first, *others]
 
 
 def _srun(words: list[str]) -> Launch:

@@ -24,6 +24,7 @@ from jobsubmit.spec.loader import load_mapping
 _OF_THE_MODE = frozenset(["injected-argument", "nested-spawn", "rank-env", "no-processes"])
 _OF_THE_WAY = _OF_THE_MODE | {"local-rank", "argument-missing"}
 _PACKAGES = "packages"
+_PATH = "PYTHONPATH"
 _REQUIREMENTS = "requirements.txt"
 
 
@@ -46,7 +47,17 @@ def choose_draft(
         drafts = [_of_script(draft, script, program) for draft in drafts]
     if name:
         drafts = [replace(draft, fields={**draft.fields, "name": name}) for draft in drafts]
-    return _fitting_best(drafts, _OF_THE_WAY, directory, settings, known)
+    return _with_path(_fitting_best(drafts, _OF_THE_WAY, directory, settings, known), directory, settings, known)
+
+
+def _with_path(draft: JobDraft, directory: Path, settings: Settings, known: Known | None) -> JobDraft:
+    """Return the job with PYTHONPATH if Python then finds modules of the code directory that it does not find else."""
+    env = draft.fields.get("env", {})
+    if _PATH in env or _PACKAGES not in _find_errors(draft, directory, settings, known):
+        return draft
+    note = f"{_PATH}=. is set, because the code imports modules from the code directory"
+    helped = replace(draft, fields={**draft.fields, "env": {**env, _PATH: "."}}, notes=(*draft.notes, note))
+    return draft if _PACKAGES in _find_errors(helped, directory, settings, known) else helped
 
 
 def _of_script(draft: JobDraft, script: StartScript, program: Program | None) -> JobDraft:

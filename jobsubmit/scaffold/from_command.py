@@ -25,14 +25,25 @@ _EXPORTED = re.compile(r"--export=.*")
 _OF_OUTPUT = ("output", "error", "o", "e", "job_name", "J", "label", "l", "unbuffered", "u")  # jobsubmit keeps it
 _OF_TRAINER = re.compile(r"(?:--|\+{1,2})?trainer\.(num_nodes|devices)=([1-9]\d{0,5})")
 _HOST = re.compile(r"^[^#\s]+\s+slots=(\d+)", re.MULTILINE)
+_COUNTS_NODES = re.compile(r'(--[\w-]+) "\$NNODES"')
 _NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _UNDERSTOOD = (
-    *("nnodes", "nproc_per_node", "use_env", "standalone", "rdzv_backend", "max_restarts", "no_python"),
+    *("nnodes", "nproc_per_node", "use_env", "rdzv_backend", "max_restarts", "no_python"),
     *("num_machines", "num_processes", "num_nodes", "num_gpus", "num_accelerators", "multi_gpu", "devices"),
     *("nodes", "ntasks", "ntasks_per_node", "np", "H", "per_node", "x"),
 )
 _NOT_NEEDED = (
-    *("node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "local_addr", "no_ssh"),
+    *(
+        "standalone",
+        "node_rank",
+        "master_addr",
+        "master_port",
+        "rdzv_endpoint",
+        "rdzv_id",
+        "rdzv_conf",
+        "local_addr",
+        "no_ssh",
+    ),
     *("machine_rank", "main_process_ip", "main_process_port", "main_address", "main_port", "hostfile", "same_network"),
 )
 _TORCHRUN = (
@@ -238,6 +249,7 @@ def with_places(draft: JobDraft, command: Sequence[str]) -> JobDraft | None:
     own = {name.lstrip("-").replace("-", "_") for name in names}
     given = dict(draft.fields.get("hyperparameters", {}))
     dropped = [f"--{name}" for name in given if name.replace("-", "_") in own]
+    values = {f"--{name}": str(value) for name, value in given.items()}
     kept = {name: value for name, value in given.items() if f"--{name}" not in dropped}
     words = [str(word) for word in draft.fields.get("args", ())]
     args: list[str] = []
@@ -248,12 +260,14 @@ def with_places(draft: JobDraft, command: Sequence[str]) -> JobDraft | None:
             args.append(word)
             continue
         dropped.append(name)
-        if not is_joined and words:
-            words.pop(0)
+        values[name] = words.pop(0) if not is_joined and words else word.partition("=")[2]
     if not dropped:
         return None
     fields = {name: value for name, value in draft.fields.items() if name not in ("hyperparameters", "args")}
     fields |= {"command": list(command), **_filled({"hyperparameters": kept, "args": args})}
+    nodes = next((values[name] for name in _COUNTS_NODES.findall(" ".join(command)) if name in values), "")
+    if nodes.isdecimal() and int(nodes):
+        fields["resources"] = {**fields.get("resources", {}), "nodes": int(nodes)}
     notes = (note for note in draft.notes if not note.startswith(tuple(f"{name} " for name in dropped)))
     return JobDraft(fields, (*notes, f"{', '.join(dropped)}: replaced, each node gets its own"))
 
@@ -278,7 +292,8 @@ def _of_launcher(launch: Launch) -> list[str]:
         notes.append("--hostfile: set resources.nodes to the number of its hosts")
     if launch.launcher == "deepspeed" and not launch.options.get("no_local_rank"):
         notes.append(
-            "--local_rank: not passed; torchrun sets LOCAL_RANK instead, which deepspeed.init_distributed() reads"
+            "deepspeed passes --local_rank; torchrun does not, it sets LOCAL_RANK, which deepspeed.init_distributed() "
+            "reads"
         )
     if of_scheduler := [name for name in launch.of_scheduler if name not in _OF_OUTPUT]:
         given = ((name, "-" if len(name) == 1 else "--") for name in of_scheduler)
@@ -392,7 +407,7 @@ def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[st
         else:
             args += [word, *following]
             index += len(following)
-            notes.append(f"{name} has {len(following)} values: kept unchanged in args")
+            notes.append(f"{name} is followed by {len(following)} words: kept unchanged in args")
     if hyperparameters and any(_NAME.fullmatch(word.partition("=")[0]) for word in words[first_plain:]):
         note = "an argument precedes an option, so all are in args: change them there, not with --set"
         return {}, list(words), [*notes, note]

@@ -10,6 +10,7 @@ from jobsubmit.check.checkpoints.paths import places_saved_to
 from jobsubmit.check.code import Code
 from jobsubmit.check.interpreter.memory import MOMENT
 from jobsubmit.check.origins import origins, parts_returned, words_of
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.functions import enter
 from jobsubmit.check.program.module import FUNCTIONS, Module
@@ -22,6 +23,8 @@ _NEXT_NUMBER = re.compile(
     r"len\((?:\w+\()?(?:[\w.]+\.)?(?:glob|listdir|iterdir|scandir)\b"
     r"|max\(\w*(?:ids?|runs?|versions?|nums?|numbers?)\b[^()]*\) \+ 1"
 )
+_OWN_NAME = re.compile(r"(?:time\.)?strftime\(|time\.time\(|datetime\.(?:datetime\.)?(?:utc)?now\(|uuid\.uuid[14]\(")
+_SHARES = re.compile(r"broadcast|all_gather_object|scatter_object")
 _SEARCHES = re.compile(r"\b(?:r?glob|listdir|iterdir|scandir|walk)\(")
 _MOST_FILES = 200
 _OF_LAST = re.compile(r"ckpt|checkpoint|resume|last|latest")
@@ -52,6 +55,34 @@ def new_at_each_start(code: Code) -> Iterator[Finding]:
                 "use a path that stays the same, such as a name in checkpoint_dir",
             )
             return
+
+
+def check_scattered(code: Code) -> Iterator[Finding]:
+    """Yield a warning where all processes save their parts of a checkpoint, each to a folder named by its own clock."""
+    if not code.is_parallel or _SHARES.search(" ".join(code.names)):
+        return
+    for module, call, name in code.reached.calls:
+        path = _folder_of_parts(code, call, name)
+        found = _OWN_NAME.search(_words_of_path(code, path, module)) if path is not None else None
+        if found:
+            yield Finding(
+                "warning",
+                "scattered-checkpoint",
+                module.where(call),
+                f"each rank saves its part of the checkpoint to a folder that its own `{found[0]})` names: if the "
+                "parts are in different folders, the checkpoint cannot be loaded",
+                "let rank 0 choose the name, and send it to the others: dist.broadcast_object_list([name], src=0)",
+            )
+            return
+
+
+def _folder_of_parts(code: Code, call: ast.Call, name: str) -> ast.expr | None:
+    """Return the folder that a call saves a part of each process to, if it does so."""
+    if name in ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save"):
+        return argument(call, "checkpoint_id", 1)
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    is_of_deepspeed = method == "save_checkpoint" and method not in code.program.methods and code.uses("deepspeed")
+    return argument(call, "save_dir", 0) if is_of_deepspeed else None
 
 
 def _named_by_time(code: Code) -> Iterator[Finding]:

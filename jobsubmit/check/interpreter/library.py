@@ -278,6 +278,17 @@ def _min_or_max(choose: Callable[..., Any]) -> _Known:
 _GET_ITEM = External("operator.getitem")
 
 
+def _filter(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    """Return the items that a function lets through, or those that are true; all must be known."""
+    test, given = args
+    items = run.items(given)
+    if items is None:
+        return UNKNOWN
+    truths = [run.truth_of(one if test is None else run.call(test, [one], {})) for one in items]
+    kept = [one for one, truth in zip(items, truths, strict=True) if truth]
+    return UNKNOWN if None in truths else Container(kept)
+
+
 def _nothing(run: Calls, args: list[Any], keywords: dict[str, Any]) -> None:
     return None
 
@@ -300,6 +311,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     "compile": lambda run, args, keywords: args[0],
     "next": lambda run, args, keywords: item_of(args[0]),
     "map": _map,
+    "filter": _filter,
     "dict": _dict,
     "collections.OrderedDict": _dict,
     "set": lambda run, args, keywords: Container([]) if not args else boxed(plain(args[0])),

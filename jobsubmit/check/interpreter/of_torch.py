@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.memory import DEVICE, GROUP, External, Record, plain
 from jobsubmit.check.interpreter.process import COLLECTIVES
-from jobsubmit.check.program.facts import ASK_FOR_GPUS
+from jobsubmit.check.program.facts import ASK_FOR_GPUS, ONLY_ON_MACS
 from jobsubmit.check.program.operations import UNKNOWN, several
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, A
         return (gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0,)
     if name == "torch.distributed.is_available":
         return (True,)
+    if name in ONLY_ON_MACS:
+        return (False,)
     if name == "torch.distributed.is_nccl_available":
         return (facts.has_nccl,)
     if name == "torch.distributed.init_process_group":

@@ -26,6 +26,7 @@ TRAINERS = (
 _DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
 _OLD_DEVICES = ("num_processes", "gpus")  # of Lightning 1
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
+_LIGHTNING = ("lightning.", "pytorch_lightning.")
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
 
 
@@ -40,7 +41,7 @@ def check_lightning(code: Code, read: Callable[[str], str], *, is_by_fabric: boo
     yield from _devices_of_lightning(code) if not nodes and not is_by_fabric else ()
     yield from _nodes_of_arguments(code)
     yield from _nodes_composed(code)
-    if {"LightningCLI"} & code.names and code.facts.has_launcher:
+    if {"LightningCLI"} & code.names and (code.facts.has_launcher or code.facts.mode == "command"):
         yield from _nodes_in_configuration(code, read)
     yield from _prepared_by_one(code)
     yield from check_figures(code)
@@ -228,24 +229,36 @@ def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[
     }:
         return
     settings = _settings_of_trainer(code, read)
-    for name, wanted in (("num_nodes", code.facts.nodes), ("devices", code.processes)):
-        value, place = settings.get(name, (None, ""))
-        if is_count(value) and wanted and value != wanted:
-            yield Finding(
-                "warning",
-                "lightning-nodes",
-                place,
-                f"trainer.{name} is {value}, and the job has {wanted}: Lightning refuses that",
-                f"pass --trainer.{name}={wanted} in `args`",
-            )
-            return
+    wanted = {"num_nodes": code.facts.nodes, "devices": code.processes if code.facts.has_launcher else None}
+    given = {name: settings.get(name, (None, "")) for name in wanted}
+    wrong = [name for name, (value, _) in given.items() if is_count(value) and wanted[name] and value != wanted[name]]
+    if wrong:
+        value, place = given[wrong[0]]
+        yield Finding(
+            "error" if _has_plain_cli(code) else "warning",
+            "lightning-nodes",
+            place,
+            f"trainer.{wrong[0]} is {value}, and the job has {wanted[wrong[0]]}: Lightning refuses that",
+            f"pass {' '.join(f'--trainer.{name}={wanted[name]}' for name in wrong)} to the program",
+        )
+
+
+def _has_plain_cli(code: Code) -> bool:
+    """Return whether the program surely makes Lightning's own CLI, whose Trainer gets what the job gives it."""
+    return any(
+        name.startswith(_LIGHTNING) and name.endswith(".LightningCLI") and code.reached.is_sure(call, module)
+        for module, call, name in code.reached.calls
+    )
 
 
 def _settings_of_trainer(code: Code, read: Callable[[str], str]) -> dict[str, tuple[object, str]]:
     """Return what LightningCLI gives its Trainer, with the place: its defaults, then files, then arguments."""
     files = _files_named(code, (".yaml", ".yml"))
     field = "command" if code.facts.mode == "command" else "args"
-    settings: dict[str, tuple[object, str]] = {"num_nodes": (1, files[0] if files else field)}
+    place = files[0] if files else field
+    settings: dict[str, tuple[object, str]] = {"num_nodes": (1, place)}
+    if code.facts.gpus == 0:
+        settings["devices"] = (1, place)  # of CPUs, Lightning takes one
     for module, call, name in code.reached.calls:
         if name.rpartition(".")[2] == "LightningCLI":
             if argument(call, "trainer_class") is not None or hides_arguments(call):

@@ -38,7 +38,7 @@ def check_registered_models(code: Code) -> Iterator[Finding]:
                     f"timm {code.facts.libraries.version('timm')} calls {function.name}() with {names}, too, which "
                     "this does not accept",
                     f"remove them at the beginning of {function.name}(): "
-                    f"for name in ({', '.join(map(repr, refused))},): kwargs.pop(name, None)"
+                    f"for name in [{', '.join(map(repr, refused))}]: kwargs.pop(name, None)"
                     if function.args.kwarg is not None
                     else f"add **kwargs to the parameters of {function.name}()",
                 )

@@ -34,6 +34,14 @@ _LOST_IN_2 = {
     **{"NaN": "np.nan", "NINF": "-np.inf", "product": "np.prod", "cumproduct": "np.cumprod"},
     **{"alltrue": "np.all", "sometrue": "np.any", "asfarray": "np.asarray", "mat": "np.asmatrix"},
 }
+# What torch._six had → what to use instead.
+_MOVED = {
+    "inf": "torch.inf",
+    "nan": "torch.nan",
+    "container_abcs": "collections.abc",
+    "string_classes": "str",
+    "int_classes": "int",
+}
 _OF_C = ("torch", "numpy")  # most of what they have is not written in Python
 _ASKS = re.compile(r"version|hasattr", re.IGNORECASE)
 _SHOWN = 4
@@ -84,6 +92,9 @@ def _instead(code: Code, names: Sequence[str], node: ast.AST, module: Module) ->
     used = {one.id for one in module.of(ast.Name)}
     if bound and not bound & used:
         return "remove it, because nothing uses it"
+    moved = [_MOVED[name] for name in lost if name in _MOVED and "torch._six" in getattr(node, "module", "")]
+    if moved:
+        return f"use {', '.join(moved)}"
     similar = [new for name in names[:_SHOWN] for new in _similar(code, name)]
     return f"import {', '.join(similar)}" if similar else "import what this version has"
 
@@ -230,7 +241,8 @@ def _names_of_numpy(code: Code, own: Collection[str]) -> Iterator[Finding]:
         for module, call, name in (code.program.calls if named else ())
     )
     for module, node in named if not is_given_back else ():
-        if code.reached.of(node, module) and not _is_optional(node, module):
+        is_used = code.reached.of(node, module) and not code.is_of_no_object(node, module)
+        if is_used and not _is_optional(node, module):
             yield Finding(
                 code.level_of(node, module),
                 "library-version",

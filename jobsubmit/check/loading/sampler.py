@@ -28,6 +28,10 @@ _PARTS = frozenset(
         *("DistributedBatchSampler", "DataPartitioner", "StreamingDataset", "WebDataset", "StatefulDataLoader"),
     ]
 )
+_ALL_DATA = "each process gets all of the data from this loader: an epoch takes as long as with one process"
+_ALL_DATA_IN_ORDER = (
+    "each process gets all of the data from this loader, in the same order: all of them train on the same batches"
+)
 _OF_ALL = frozenset(["torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler"])
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _SHUFFLES = re.compile(r"permutation|shuffle|randperm|\.sample$")
@@ -79,10 +83,20 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
                     "warning",
                     "no-sampler",
                     module.where(call),
-                    "each process gets all of the data from this loader: an epoch takes as long as with one process",
+                    _ALL_DATA_IN_ORDER if _is_in_one_order(code, call, module) else _ALL_DATA,
                     "pass sampler=DistributedSampler(dataset) instead of shuffle, and call set_epoch",
                 )
                 return
+
+
+def _is_in_one_order(code: Code, loader: ast.Call, module: Module) -> bool:
+    """Return whether all processes get the data in the same order: not shuffled, or with the same seed."""
+    given = argument(loader, "shuffle", 2)
+    shuffle = code.values.of(given, module) if given is not None else False
+    is_plain = not hides_arguments(loader) and not any("sampler" in str(one.arg) for one in loader.keywords)
+    seeds = [code.values.of(call.args[0], home) for home, call in code.calls("torch.manual_seed") if call.args]
+    is_seeded = shuffle is True and bool(seeds) and all(map(is_count, seeds))
+    return is_plain and (shuffle is False or is_seeded)
 
 
 def _shuffled_sampler(code: Code) -> Iterator[Finding]:

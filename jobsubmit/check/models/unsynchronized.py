@@ -26,6 +26,7 @@ _SHARES_OTHERWISE = re.compile(
     r"|LocalSGD|hook|rpc|[Pp]ipeline|horovod|SyncFunction"
 )
 _OF_MODEL = re.compile(r"grad|param|weight|flat|bucket|buffer|state|model|\bp\b|tensor")
+_WRAPS_OTHERWISE = re.compile(r"parallel|ddp|fsdp|wrap|reduce|gather|broadcast|sync|prepare|horovod|hvd", re.IGNORECASE)
 _OF_GPUS = re.compile(r"\bcuda\b|\buse_cuda\b|device\.type != ['\"]cpu|device\.type == ['\"]cuda")
 _DEEPEST = 4
 _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather")
@@ -63,7 +64,7 @@ def _wrapped_with_gpus_only(code: Code) -> Iterator[Finding]:
     """
     wraps = [(module, call) for module, call, name in code.program.calls if is_ddp(name)]
     is_joined = any(True for _ in code.calls(INIT)) and any(_is_backward(call) for _, call, _ in code.reached.calls)
-    shares = averages_itself(code) or not code.names.isdisjoint(("register_hook", "replicate", "Join"))
+    shares = _averages_gradients(code) or not code.names.isdisjoint(("register_hook", "replicate", "Join"))
     if code.facts.gpus != 0 or not wraps or not is_joined or shares:
         return
     tests = [_test_for_gpus(code, call, module) for module, call in wraps if not code.reached.is_sure(call, module)]
@@ -85,9 +86,9 @@ def _test_for_gpus(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
     choices = (above for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp)))
     own = next((one for one in choices if _OF_GPUS.search(ast.unparse(one.test))), None)
     if own is not None:
-        is_alone = (
-            not own.orelse if isinstance(own, ast.If) else not any(isinstance(n, ast.Call) for n in walk(own.orelse))
-        )
+        otherwise = own.orelse if isinstance(own, ast.If) else [own.orelse]
+        calls = (one for part in otherwise for one in walk(part) if isinstance(one, ast.Call))
+        is_alone = not any(_WRAPS_OTHERWISE.search(ast.unparse(one.func)) for one in calls)
         return (module, own.test) if is_alone and code.values.truth(own.test, module) is not True else None
     function = module.function_of(node)
     callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
@@ -102,6 +103,14 @@ def _is_backward(call: ast.Call) -> bool:
 def _may_share(code: Code) -> bool:
     """Return whether the program may average gradients or parameters, or share the model in another way."""
     return any(map(_SHARES.search, code.names)) or averages_itself(code)
+
+
+def _averages_gradients(code: Code) -> bool:
+    """Return whether the program combines gradients or parameters of several processes, not only sends those of one."""
+    return any(
+        _is_of_model(code, call, name, module) and not name.endswith(".broadcast")
+        for module, call, name in code.reached.calls
+    )
 
 
 def averages_itself(code: Code) -> bool:

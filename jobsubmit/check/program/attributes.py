@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
 
 _MOST_PLACES = 8  # that set an attribute
+SYSTEM = {"sys.platform": "linux", "os.name": "posix"}  # of the nodes
 _MOST_SAME = 3  # that give it the same value
 _LONGEST_WAY = 5  # of calls that lead to a place
 
@@ -45,6 +46,8 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
     name = values.program.name_of(node, module)
     if name == "sys.argv":
         return ["", *values.facts.argv]
+    if name in SYSTEM:
+        return SYSTEM[name]
     if name == "torch.__version__" and values.facts.torch_version is not None:
         return values.facts.torch_version
     if (
@@ -216,9 +219,12 @@ def _is_entered_after(
 
 def _starts(values: Values, call: ast.Call, module: Module, name: str) -> bool:
     """Return whether a call of mp.spawn starts processes that execute a function of this name."""
+    return _names(values, call, module, name) and values.of(argument(call, "nprocs", 2), module) != 0
+
+
+def _names(values: Values, call: ast.Call, module: Module, name: str) -> bool:
     started = argument(call, "fn", 0)
-    is_named = started is not None and values.program.name_of(started, module) == name
-    return is_named and values.of(argument(call, "nprocs", 2), module) != 0
+    return started is not None and values.program.name_of(started, module) == name
 
 
 def _are_same(values: Values, places: Sequence[tuple[Module, ast.Attribute, bool | None]]) -> bool:
@@ -285,7 +291,9 @@ def _is_entered(values: Values, node: ast.AST, module: Module) -> bool:
     if function is None or module.definitions.get(function.name) is not function:
         return True
     calls = values.program.calls_to(function, module)
-    return not calls or any(call not in values.dead for _, call in calls)
+    starts = (place for name in SPAWNS for place in values.program.calls_of.get(name, ()))
+    is_started = any(_names(values, call, at, f"{module.name}.{function.name}") for at, call in starts)
+    return not calls or is_started or any(call not in values.dead for _, call in calls)
 
 
 def _is_named_after(node: ast.expr, owner: ast.ClassDef) -> bool:

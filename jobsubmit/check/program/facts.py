@@ -11,6 +11,7 @@ from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.spec.modes import Start
 
 COUNT_GPUS = ("torch.cuda.device_count", "torch.accelerator.device_count")
+ONLY_ON_MACS = ("torch.backends.mps.is_available", "torch.backends.mps.is_built", "torch.mps.is_available")
 ASK_FOR_GPUS = (*COUNT_GPUS, "torch.cuda.is_available", "torch.accelerator.is_available")
 
 

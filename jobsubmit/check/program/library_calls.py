@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, read_configuration
-from jobsubmit.check.program.facts import ASK_FOR_GPUS
+from jobsubmit.check.program.facts import ASK_FOR_GPUS, ONLY_ON_MACS
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.omegaconf import value_of_omegaconf
 from jobsubmit.check.program.operations import (
@@ -158,6 +158,8 @@ def _of_torch(values: Values, name: str, node: ast.Call) -> Any:
         return gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0
     if name == "torch.distributed.is_available":
         return True
+    if name in ONLY_ON_MACS:
+        return False
     if name == "torch.distributed.is_nccl_available":
         return facts.has_nccl
     if name == "torch.distributed.is_initialized" and values.has_group:

@@ -16,7 +16,7 @@ from jobsubmit.check.program.program import LONGEST_CONFIGURATION, Program
 from jobsubmit.check.program.tree import walk
 
 _MOST_FILES = 20
-_FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml|py)\b")
+_FILE = re.compile(r"(?<![\w./-])[\w./-]+\.(?:ya?ml|json|toml|py)\b")
 _WORD = re.compile(r"[\w.+-]+")
 
 

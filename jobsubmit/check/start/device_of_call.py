@@ -23,7 +23,9 @@ def device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0
         return str(node.values[0].value)
     source = _source_of_device(code, node, module)
     if source is not None and depth < DEEPEST:
-        return device_text(code, source, module, depth + 1)
+        text = device_text(code, source, module, depth + 1)
+        has_number = isinstance(node, ast.Call) and (len(node.args) > 1 or argument(node, "index") is not None)
+        return f"{text}:" if has_number and text in ("cpu", "cuda") else text
     is_call = isinstance(node, ast.Call) and depth < DEEPEST
     return _returned_device(code, code.program.name_of(node.func, module), depth) if is_call else ""  # type: ignore[union-attr]
 

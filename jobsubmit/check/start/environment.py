@@ -116,7 +116,9 @@ def _knows_other_ranks(code: Code) -> Iterator[Finding]:
 
 def _asks_mpi(code: Code) -> Iterator[Finding]:
     """Yield an error where the rank is MPI's, but no mpirun starts the processes: each is rank 0 of a world of 1."""
-    if "COMM_WORLD" not in code.names or _is_started_by_mpi(code) or code.world_size == 1:
+    variables = [code.facts.environment.get(name) for name in OF_MPI]
+    has_mpi = not code.facts.has_launcher or UNKNOWN in variables  # else a shell sets them to those of torch
+    if "COMM_WORLD" not in code.names or has_mpi or code.world_size == 1:
         return
     given = [
         (module, rank)

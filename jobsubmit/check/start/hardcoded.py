@@ -118,9 +118,9 @@ def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     hint = 'use "gloo" on CPUs: backend = "nccl" if torch.cuda.is_available() else "gloo"'
     if backend is UNKNOWN and isinstance(node, ast.Name):
         backend, level = _only_text(code, module, node.id), "warning"
-        hint = f"if it is an argument of the script, set {node.id}: gloo in `hyperparameters`; otherwise {hint}"
+        hint = f"if it is an argument of the script, pass --{node.id}=gloo; otherwise {hint}"
     elif isinstance(node, ast.Name) and code.line.kind == "configurator" and code.line.option(f"--{node.id}"):
-        hint = f"set {node.id}: gloo in `hyperparameters`"
+        hint = f"pass --{node.id}=gloo"
     if code.facts.gpus == 0 and str(backend).lower() == "nccl":
         yield Finding(
             level, "nccl-on-cpu", module.where(call), f"backend nccl needs GPUs, but {code.facts.no_gpus}", hint

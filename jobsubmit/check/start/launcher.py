@@ -31,7 +31,7 @@ _COUNTS_NODES = re.compile(r"--?(?:num[-_]machines|nnodes|num[-_]nodes|n[-_]node
 _NUMBERS_NODE = re.compile(r"rank|NODE_INDEX|TASK_INDEX|PROCID|NODEID|--rdzv|--node[-_]id", re.IGNORECASE)
 _ONE_NUMBER = re.compile(r"(--(?:node|machine)[_-]rank)[= ]\d+(?=\s|$)")
 _STARTS_ALL = ("srun", "mpirun", "mpiexec", "deepspeed", "horovodrun", "colossalai")
-_SCRIPT = re.compile(r"[\w./-]+\.sh\b")
+_SCRIPT = re.compile(r"(?<![\w./-])[\w./-]+\.sh\b")
 _OF_NODE = re.compile(r"NODE_RANK|NODE_INDEX|TASK_INDEX|NODEID")
 _OF_NODE_IN_SLURM = re.compile(rf"{_OF_NODE.pattern}|SLURM_PROCID")  # one task runs on each node
 _NAMES_HOSTS = frozenset(["H", "host", "hostfile", "machinefile", "f", "hosts", "default_hostfile"])

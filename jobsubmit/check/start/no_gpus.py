@@ -50,6 +50,8 @@ _OTHER_NODES_OF_LIGHTNING = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
     'GPUs in `backend`, or let Lightning choose: accelerator="auto"'
 )
+_DEEPEST = 6  # calls above each other
+_NUMBER = re.compile(r"rank|size|batch|worker|num|count")
 _DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 _FEWER = (
     "on the local backend the nodes are this machine: start fewer processes (--nodes 1, resources.nproc_per_node), or "
@@ -82,14 +84,17 @@ def check_gpu_request(code: Code, field: str) -> Iterator[Finding]:
 def without_gpus(code: Code) -> Iterator[Finding]:
     """Yield one finding for all places that need a GPU, an error if one of them is surely reached."""
     yield from _asked_by_configuration(code)
-    uses: dict[str, tuple[str, bool]] = {}
+    uses, perhaps = dict[str, tuple[str, bool]](), dict[str, tuple[str, bool]]()
     for module, call, name in code.reached.calls:
         used, is_sure = _gpu_use(code, call, name, module), code.reached.is_sure(call, module)
         if used and (is_sure or _is_unconditional(call, module) or _is_of_a_step(call, module)):
             where, used = _chosen_at(code, call, module) or (_line_of(call, module), used)
             uses[where] = used, is_sure or uses.get(where, ("", False))[1]
+        elif used and (_is_for_gpus(call, module) or _depends_on_nothing(code, call, module)):
+            perhaps[_line_of(call, module)] = used, False
     if not uses:
         return
+    uses = {**perhaps, **uses} if any(is_sure for _, is_sure in uses.values()) else uses
     first = next((where for where, (_, is_sure) in uses.items() if is_sure), next(iter(uses)))
     used, is_sure = uses.pop(first)
     text = f"{used} needs a GPU, but {code.facts.no_gpus}"
@@ -199,6 +204,32 @@ def _is_unconditional(call: ast.Call, module: Module) -> bool:
     return in_method and not any(isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.BoolOp)) for node in above)
 
 
+def _is_for_gpus(call: ast.Call, module: Module) -> bool:
+    """Return whether a call depends only on whether a process is given a GPU: `if args.gpu is not None:`."""
+    above = _tests_above(call, module)
+    return bool(above) and isinstance(above[0], (ast.If, ast.IfExp)) and "gpu" in ast.unparse(above[0].test).lower()
+
+
+def _depends_on_nothing(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether no condition decides whether a node is executed, nor the calls of its function: only loops."""
+    tests = [one for one in _tests_above(node, module) if "__main__" not in ast.unparse(one)]
+    function = module.function_of(node)
+    if tests or function is None:
+        return not tests
+    callers = code.program.calls_to(function, module)
+    return (
+        depth < _DEEPEST
+        and bool(callers)
+        and all(_depends_on_nothing(code, call, home, depth + 1) for home, call in callers)
+    )
+
+
+def _tests_above(node: ast.AST, module: Module) -> list[ast.AST]:
+    """Return what decides in its function whether a node is executed."""
+    above = takewhile(lambda one: not isinstance(one, ast.FunctionDef), module.above(node))
+    return [one for one in above if isinstance(one, (ast.If, ast.IfExp, ast.Try, ast.BoolOp))]
+
+
 def _is_of_a_step(call: ast.Call, module: Module) -> bool:
     """Return whether a call is made in some steps of a loop, and depends on nothing else: `if step % n == 0:`."""
     above = list(takewhile(lambda node: not isinstance(node, ast.FunctionDef), module.above(call)))
@@ -214,15 +245,34 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
     if name.startswith("torch.") and (asked := _asked_of_torch(code, call, name, module)):
         return asked
     if isinstance(call.func, ast.Attribute) and not name.startswith("torch."):
-        if call.func.attr == "cuda" and "cuda" not in code.program.methods:
-            return ".cuda()"
-        if call.func.attr == "to" and (call.args or argument(call, "device")):
-            return _moved_to(code, call.args[0] if call.args else argument(call, "device"), module)
+        of_object = _asked_of_object(code, call, call.func, module)
+        if of_object is not None:
+            return of_object
     if name.endswith(".convert_sync_batchnorm"):
         return "SyncBatchNorm" if _may_have_batch_norms(code) else ""
     if is_ddp(name) or _hands_devices_to_ddp(code, call):
         return _devices_of_ddp(code, call, module)
     return _asked_of_library(code, call, name, module)
+
+
+def _asked_of_object(code: Code, call: ast.Call, method: ast.Attribute, module: Module) -> str | None:
+    """Return what a method of an object needs a GPU for; None for a method that has nothing to do with devices."""
+    if method.attr == "state_dict" and "scaler" in spelled(method.value):
+        return _scale_of_scaler(call, module)
+    if method.attr == "cuda" and "cuda" not in code.program.methods:
+        return ".cuda()"
+    if method.attr == "to" and (call.args or argument(call, "device")):
+        return _moved_to(code, call.args[0] if call.args else argument(call, "device"), module)
+    return None
+
+
+def _scale_of_scaler(call: ast.Call, module: Module) -> str:
+    """Return `scaler.state_dict()["scale"]`, if a call is part of it: without GPUs a GradScaler has no state."""
+    above = module.parents.get(call)
+    is_scale = (
+        isinstance(above, ast.Subscript) and isinstance(above.slice, ast.Constant) and above.slice.value == "scale"
+    )
+    return f"`{ast.unparse(above)}`" if is_scale and above is not None else ""
 
 
 def _hands_devices_to_ddp(code: Code, call: ast.Call) -> bool:
@@ -248,7 +298,7 @@ def _asked_of_torch(code: Code, call: ast.Call, name: str, module: Module) -> st
         return f"{name}()"
     if name == "torch.accelerator.current_accelerator":
         is_unchecked = not call.args and not call.keywords
-        return f"{name}()" if is_unchecked and code.facts.has_nccl is True else ""
+        return f"what {name}() gives" if is_unchecked and code.facts.has_nccl is True else ""
     made_on = argument(call, "device") if _MAKES.match(name) else None
     if made_on is not None:
         text = device_text(code, made_on, module)
@@ -262,7 +312,8 @@ def divided_by_gpus(call: ast.expr, module: Module) -> str:
     if not isinstance(above, ast.BinOp) or above.right is not call or not isinstance(above.op, _DIVISIONS):
         return ""
     made = seen_through(above.left, module)
-    is_number = isinstance(made, ast.Call) or isinstance(getattr(made, "value", None), int)
+    is_named_so = isinstance(made, ast.Attribute) and _NUMBER.search(made.attr) is not None
+    is_number = is_named_so or isinstance(made, ast.Call) or isinstance(getattr(made, "value", None), int)
     return f"`{ast.unparse(above)}`" if is_number else ""
 
 
@@ -306,9 +357,24 @@ def _devices_of_ddp(code: Code, call: ast.Call, module: Module) -> str:
 
 def _moved_to(code: Code, device: ast.expr | None, module: Module) -> str:
     text = device_text(code, device, module)
-    if device is not None and (text == "cuda:" or _is_number(code, device, module)):
+    is_number = device is not None and (_is_number(code, device, module) or _is_given_to_ddp(code, device, module))
+    if device is not None and (text == "cuda:" or is_number):
         return f".to({ast.unparse(device)})"
     return f'.to("{text}")' if text.startswith("cuda") else ""
+
+
+def _is_given_to_ddp(code: Code, device: ast.expr, module: Module) -> bool:
+    """Return whether DistributedDataParallel gets the same variable in the same function: `device_ids=[rank]`."""
+    function = module.function_of(device)
+    wraps = ((home, call) for home, call, name in code.reached.calls if home is module and is_ddp(name))
+    return isinstance(device, ast.Name) and any(
+        module.function_of(call) is function and _first_of(argument(call, "device_ids", 1)) == device.id
+        for _, call in wraps
+    )
+
+
+def _first_of(ids: ast.expr | None) -> str:
+    return spelled(ids.elts[0]) if isinstance(ids, ast.List) and ids.elts else ""
 
 
 def _is_number(code: Code, device: ast.expr, module: Module) -> bool:

@@ -356,7 +356,7 @@ def _no_processes(code: Code) -> Iterator[Finding]:
                 module.where(call),
                 f"nprocs is {ast.unparse(number)}, which is 0 on these nodes: no process would start, nothing would "
                 "train, and the exit code would be 0",
-                "choose nodes with GPUs, or set another number of processes for nodes without GPUs",
+                'choose nodes with GPUs, or on nodes without them pass nprocs=int(os.environ["NPROC_PER_NODE"])',
             )
 
 

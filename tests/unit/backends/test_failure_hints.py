@@ -28,6 +28,10 @@ SAID = {
     ),
     "NotImplementedError: Operator aten._scaled_dot_product_flash_attention_for_cpu.default does not have a sharding "
     "strategy registered.": "cannot divide the operator aten._scaled",
+    "    gpu = args.rank % torch.cuda.device_count()\n          ~~~~~~~~~~^~~~~~~~~~~~~~~\nZeroDivisionError: integer "
+    "modulo by zero": "by the number of GPUs",
+    "KeyError: 'scale'": "GradScaler is empty",
+    "RuntimeError: Work::getFuture not implemented": "no future",
     "RuntimeError: TensorBoardCallback requires tensorboard to be installed. Either update": "package tensorboard",
     "ImportError: DeepSpeed is not installed => run `pip install deepspeed`": "package DeepSpeed",
     "[rank1]: TypeError: LambdaLR.__init__() got an unexpected keyword argument 'verbose'": "LambdaLR has no argument",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import yaml
+from _pytest.mark import ParameterSet
 
+from jobsubmit.agent.atomic_write import replace_file
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.run import check_code
 from jobsubmit.common.finding import Finding
@@ -27,6 +31,12 @@ from jobsubmit.spec.loader import load, load_mapping
 CORPUS = Path(__file__).parents[2] / "corpus" / "boot_files"
 CASES: list[dict[str, Any]] = yaml.load((CORPUS / "cases.yaml").read_text(), Loader=yaml.CSafeLoader)
 BY_NAME = {case["name"]: case for case in CASES}
+Findings: TypeAlias = Callable[[str], tuple[Finding, ...]]
+
+
+def in_its_tier(case: dict[str, Any]) -> ParameterSet:
+    """Return a case for `make check` if it is a script of its own, and for `make test` if it is a change of another."""
+    return pytest.param(case, id=case["name"], marks=[pytest.mark.integration] if "of" in case else [])
 
 
 def code_of(case: dict[str, Any], folder: Path) -> Path:
@@ -44,8 +54,24 @@ def code_of(case: dict[str, Any], folder: Path) -> Path:
     return copy
 
 
-@cache
-def findings(name: str) -> tuple[Finding, ...]:
+@pytest.fixture(scope="session")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    """Check each case once, also if several workers ask for it: they share a folder."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "checked-cases"
+    shared.mkdir(exist_ok=True)
+
+    @cache
+    def checked(name: str) -> tuple[Finding, ...]:
+        file = shared / name
+        if not file.exists():
+            replace_file(str(file), json.dumps([asdict(one) for one in check_case(name)]), is_durable=False)
+        return tuple(Finding(**one) for one in json.loads(file.read_bytes()))
+
+    return checked
+
+
+def check_case(name: str) -> tuple[Finding, ...]:
     """Check a case as a job on nodes with so many GPUs."""
     case = BY_NAME[name]
     resources = {"nvidia.com/gpu": case["gpus"]} if case["gpus"] else {"cpu": 8}
@@ -75,8 +101,8 @@ def told(found: Sequence[Finding]) -> list[Finding]:
     return [f for f in found if f.level != "unknown" and f.check not in _OF_JOBS]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]))
-def test_there_is_no_false_alarm(case: dict[str, Any]) -> None:
+@pytest.mark.parametrize("case", [*map(in_its_tier, CASES)])
+def test_there_is_no_false_alarm(case: dict[str, Any], findings: Findings) -> None:
     planted = {error["id"] for error in case["wrong"]}
     assert [str(f) for f in told(findings(case["name"])) if f.check not in planted] == []
 
@@ -88,8 +114,8 @@ def test_the_samples_are_right(sample: Sample) -> None:
     assert [str(finding) for finding in told(tuple(check_code(plan, scan(SAMPLE_CODE))))] == []
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case["wrong"]], ids=lambda case: str(case["name"]))
-def test_what_is_planted_is_found(case: dict[str, Any]) -> None:
+@pytest.mark.parametrize("case", [in_its_tier(case) for case in CASES if case["wrong"]])
+def test_what_is_planted_is_found(case: dict[str, Any], findings: Findings) -> None:
     found = told(findings(case["name"]))
     for error in case["wrong"]:
         if error.get("missed"):
@@ -108,19 +134,19 @@ def test_nine_of_ten_are_found() -> None:
     assert sum(not error.get("missed") for error in planted) >= 0.9 * len(planted)
 
 
-def cannot_tell(case: dict[str, Any]) -> bool:
-    return any(finding.level == "unknown" for finding in findings(case["name"]))
+@pytest.mark.integration
+def test_little_cannot_be_told(findings: Findings) -> None:
+    def cannot_tell(case: dict[str, Any]) -> bool:
+        return any(finding.level == "unknown" for finding in findings(case["name"]))
 
-
-def test_little_cannot_be_told() -> None:
     right = [case for case in CASES if not case["wrong"]]
     wrong = [case for case in CASES if any(error.get("missed") for error in case["wrong"])]
     assert sum(map(cannot_tell, right)) <= 0.2 * len(right)
     assert sum(map(cannot_tell, wrong)) <= 0.08 * sum(len(case["wrong"]) for case in CASES)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case["unknown"]], ids=lambda case: str(case["name"]))
-def test_what_cannot_be_told_is_said_so(case: dict[str, Any]) -> None:
+@pytest.mark.parametrize("case", [in_its_tier(case) for case in CASES if case["unknown"]])
+def test_what_cannot_be_told_is_said_so(case: dict[str, Any], findings: Findings) -> None:
     found = findings(case["name"])
     assert not [f for f in found if f.check.startswith("argument-") and f.level == "error"]
     assert any(f.level == "unknown" and f.check == "arguments" for f in found)
@@ -209,7 +235,8 @@ QUOTED = re.compile(r"invalid \w+ value: |ignored explicit argument|is not valid
 ENGLISH = re.compile(r"(?<![\w./=:-])[a-z]{3,}(?: [a-z]{2,}){3}(?![\w/=:-])")
 
 
-def test_every_finding_is_there_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.integration
+def test_every_finding_is_there_in_chinese(findings: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only its template: what was built from it is recognized, with all parts."""
     monkeypatch.setenv("JOBSUBMIT_LANG", "zh")
     texts = {text for case in CASES for found in findings(case["name"]) for text in (found.text, found.hint)}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import SLURM, each_mistake, findings, found
+from checked import GPUS, SLURM, STARTED, each_mistake, findings, found
 
 PODS = {"kind": "volcano", "resources": {"nvidia.com/gpu": 2}}
 AGAIN = {"restarts": {"max": 1}}
@@ -326,3 +326,28 @@ def test_a_part_of_torch_that_needs_another_package(tmp_path: Path) -> None:
     ):
         assert ("packages" in found(tmp_path, f"{line}\n", missing=["tensorboard"])) is is_found
     assert "packages" not in found(tmp_path, "from torch.utils.tensorboard import SummaryWriter\n", missing=["other"])
+
+
+SCATTERED = f"""{STARTED}
+import datetime, deepspeed, pathlib
+def new_folder(base):
+    now = datetime.datetime.now()
+    name = "run.{{}}.{{}}".format(now.minute, now.second)
+    return base / name
+engine, *_ = deepspeed.initialize(model=nn.Linear(1, 1))
+folder = new_folder(pathlib.Path("out"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_scattered"),
+    [
+        ("engine.save_checkpoint(save_dir=folder)", True),
+        ("names = [folder]\ndist.broadcast_object_list(names)\nengine.save_checkpoint(names[0])", False),
+        ("engine.save_checkpoint('out')", False),
+        ("torch.distributed.checkpoint.save({}, checkpoint_id=f'out/{time.strftime(\"%H%M%S\")}')", True),
+        ("if rank == 0:\n    torch.save({}, folder / 'x.pt')", False),
+    ],
+)
+def test_parts_of_a_checkpoint_in_folders_of_each_rank(lines: str, is_scattered: bool, tmp_path: Path) -> None:
+    assert ("scattered-checkpoint" in found(tmp_path, f"{SCATTERED}{lines}\n", **GPUS)) is is_scattered

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from checked import GPUS, IMPORTED, findings, found, with_files
 
+from jobsubmit.config import load_settings
+from jobsubmit.scaffold.choice import choose_draft
+
 HERE: dict[str, Any] = {"backend": {"kind": "local"}}
 GROUP = f"""{IMPORTED}
 parser = argparse.ArgumentParser()
@@ -184,6 +187,7 @@ def test_words_that_need_a_gpu(text: str, needs: str, tmp_path: Path) -> None:
         ("torch.device('cpu')", True),
         ("torch.device('cuda' if torch.cuda.is_available() else 'cpu')", True),
         ("torch.device('cpu:0')", False),
+        ("torch.device('cpu', 0)", False),
         ("torch.device(f'cuda:{rank}') if torch.cuda.is_available() else None", False),
     ],
 )
@@ -191,3 +195,149 @@ def test_a_process_group_for_a_device_without_a_number(device: str, is_refused: 
     text = f"{IMPORTED}rank = int(os.environ['LOCAL_RANK'])\ndevice = {device}\n"
     text += "dist.init_process_group('gloo', device_id=device)\n"
     assert ("group-device" in found(tmp_path, text, **HERE)) is is_refused
+
+
+OF_HUB = """
+from datasets import load_dataset
+from transformers import AutoModel
+AutoModel.from_pretrained("bert-base-cased")
+AutoModel.from_pretrained("org/model")
+AutoModel.from_pretrained("outputs/last")
+load_dataset("csv", data_files="x.csv")
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "fields", "missing"),
+    [
+        ({}, {}, []),
+        ({"HF_HUB_OFFLINE": "1"}, {}, ["bert-base-cased", "org/model"]),
+        ({}, {"env": {"HF_HUB_OFFLINE": "1"}}, ["bert-base-cased", "org/model"]),
+        ({"HF_HUB_OFFLINE": "0"}, {}, []),
+        ({"HF_HUB_OFFLINE": "1", "HF_HOME": "CACHE"}, {}, ["bert-base-cased"]),
+        ({"HF_HUB_OFFLINE": "1"}, {"inputs": [{"name": "HF_HOME", "uri": "CACHE", "as": "env"}]}, []),
+    ],
+)
+def test_what_the_cache_of_the_hub_lacks(
+    variables: dict[str, str],
+    fields: dict[str, Any],
+    missing: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "cache/hub/models--org--model").mkdir(parents=True)
+    fields = {name: value for name, value in fields.items() if name != "inputs"} | (
+        {"inputs": [{**fields["inputs"][0], "uri": str(tmp_path / "cache")}]} if "inputs" in fields else {}
+    )
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.replace("CACHE", str(tmp_path / "cache")))
+    with_files(tmp_path, {"code/train.py": OF_HUB})
+    shown = [one.text for one in findings(tmp_path / "code", **HERE, **fields) if one.check == "download"]
+    assert [text.rpartition(" ")[2] for text in shown] == missing
+
+
+@pytest.mark.parametrize(
+    ("call", "is_said"),
+    [("MNIST(FOLDER, download=True)", True), ("MNIST('data')", False), ("Own(FOLDER)", False)],
+)
+def test_a_data_set_in_a_folder_beside_the_code(call: str, is_said: bool, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    text = "from os import path\nfrom lightning.pytorch.demos.mnist_datamodule import MNIST\nclass Own:\n    pass\n"
+    text += f"FOLDER = path.join(path.dirname(__file__), '..', 'data')\n{call}\n"
+    with_files(tmp_path, {"code/train.py": text})
+    texts = [one.text for one in findings(tmp_path / "code", **HERE) if one.check == "left-out"]
+    assert texts == (["uses ../data, which is outside the code directory and is not uploaded"] if is_said else [])
+
+
+SWIN = """
+class Scaler:
+    def __init__(self):
+        self._scaler = torch.cuda.amp.GradScaler()
+    def state_dict(self):
+        return self._scaler.state_dict()
+def train_one_epoch(model, loader, loss_scaler):
+    for samples in loader:
+        samples = samples.cuda(non_blocking=True)
+        model(samples).sum().backward()
+        print(loss_scaler.state_dict()["scale"])
+def main(epochs):
+    model = nn.Linear(1, 1).cuda()
+    for epoch in range(epochs):
+        train_one_epoch(model, [torch.ones(1, 1)], Scaler())
+if __name__ == "__main__":
+    main(int(input()))
+"""
+
+
+def test_places_in_loops_are_among_those_that_need_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{IMPORTED}{SWIN}")
+    (text,) = [one.text for one in findings(tmp_path, **HERE) if one.check == "cuda-on-cpu"]
+    assert "train.py:15 .cuda()" in text
+    assert "train.py:17 `loss_scaler.state_dict()['scale']`" in text
+
+
+WRAPPED_ON_GPUS = f"""{GROUP}
+def sync_params(params):
+    for p in params:
+        dist.broadcast(p, 0)
+class Loop:
+    def __init__(self):
+        self.model = nn.Linear(1, 1)
+        sync_params(self.model.parameters())
+        if torch.cuda.is_available():
+            self.ddp = DDP(self.model)
+        else:
+            OTHERWISE
+    def run(self):
+        while True:
+            self.ddp(torch.ones(1, 1)).sum().backward()
+            self.load()
+    def load(self):
+        sync_params(self.model.parameters())
+Loop().run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "is_said"),
+    [
+        ("print('without GPUs, gradients are not synchronized')\n            self.ddp = self.model", True),
+        ("self.ddp = MyParallel(self.model)", False),
+    ],
+)
+def test_a_model_that_is_wrapped_only_with_gpus(otherwise: str, is_said: bool, tmp_path: Path) -> None:
+    text = WRAPPED_ON_GPUS.replace("OTHERWISE", otherwise)
+    assert ("never-synchronized" in found(tmp_path, text, **HERE)) is is_said
+
+
+MPI = """
+import torch.distributed as dist
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+dist.init_process_group("gloo", rank=comm.rank, world_size=comm.size)
+"""
+
+
+def test_ranks_of_mpi_where_mpirun_became_a_launcher_of_torch(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MPI)
+    draft = choose_draft("mpirun -np 2 python train.py", tmp_path, load_settings())
+    fields = {name: draft.fields[name] for name in ("command", "resources")}
+    shown = [one for one in findings(tmp_path, **HERE, **fields) if one.check == "same-ranks"]
+    assert [one.level for one in shown] == ["error"]
+
+
+def test_a_module_that_only_a_class_without_objects_imports(tmp_path: Path) -> None:
+    text = """
+class Plain:
+    pass
+class Board:
+    def __init__(self):
+        import gone
+def make(name):
+    return Board() if name == "board" else Plain()
+outputs = [make(name) for name in filter(None, NAMES.split(","))]
+"""
+    for names, is_said in (("'plain,'", False), ("'plain,board'", True)):
+        (tmp_path / "train.py").write_text(text.replace("NAMES", names))
+        shown = [one.check for one in findings(tmp_path, {"gone"}, **HERE)]
+        assert ("packages" in shown) is is_said

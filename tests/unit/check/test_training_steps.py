@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import SLURM, each_mistake, findings, found
+from checked import GPUS, SLURM, STARTED, each_mistake, findings, found
 
 STEP = """
 import argparse, contextlib, os, torch
@@ -307,3 +307,22 @@ def test_a_module_that_is_built_from_sources_beside_it_may_be_imported(tmp_path:
     assert "imports" in found(tmp_path, text)
     (tmp_path / "ops/src/boxes.cu").touch()
     assert "imports" not in found(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("seed", "loader", "is_same"),
+    [
+        ("torch.manual_seed(42)", "data, 4, shuffle=True", True),
+        ("", "data, 4", True),
+        ("", "data, 4, shuffle=True", False),
+        ("torch.manual_seed(args.seed)", "data, 4, shuffle=True", False),
+    ],
+)
+def test_all_ranks_train_on_the_same_batches(seed: str, loader: str, is_same: bool, tmp_path: Path) -> None:
+    text = (
+        f"{STARTED}args = load()\n{seed}\ndata = TensorDataset(torch.ones(8, 1))\nmodel = DDP(nn.Linear(1, 1).cuda())\n"
+    )
+    text += f"for x in DataLoader({loader}):\n    model(x).sum().backward()\n"
+    (tmp_path / "train.py").write_text(text)
+    (shown,) = [one.text for one in findings(tmp_path, **GPUS) if one.check == "no-sampler"]
+    assert ("the same batches" in shown) is is_same

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -168,3 +169,12 @@ def test_what_is_installed_here_is_read_once(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "train.py").write_text(imports)
     findings(tmp_path)
     assert reads <= 1
+
+
+def test_a_long_word_takes_little_time(tmp_path: Path) -> None:
+    """A hyperparameter may be a text of 128 kB; what looks for paths in it took half a minute."""
+    (tmp_path / "train.py").write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
+    begin = time.process_time()
+    found = findings(tmp_path, hyperparameters={"text": "x" * 130_000})
+    assert time.process_time() - begin < 5
+    assert found

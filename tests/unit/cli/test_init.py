@@ -183,6 +183,7 @@ def test_a_number_of_nodes_that_is_a_variable_is_refused() -> None:
 @pytest.mark.parametrize(
     ("command", "words", "said"),
     [
+        ("torchrun --nproc_per_node=4 -m pkg.train -- --lr 1", ["-m", "pkg.train", "--lr=1"], "--nnodes=2"),
         ("torchrun --nnodes=2 --nproc_per_node=4 -m pkg.train --lr 1", ["-m", "pkg.train", "--lr=1"], "--nnodes=2"),
         (
             "accelerate launch --use_deepspeed --num_processes 2 t.py x",
@@ -195,6 +196,7 @@ def test_a_number_of_nodes_that_is_a_variable_is_refused() -> None:
             ["--strategy", "ddp", "t.py", "--a=1"],
             "--devices",
         ),
+        ("fabric run t.py --a 1 --devices=4 --strategy=ddp", ["--strategy=ddp", "t.py", "--a=1"], "--devices"),
     ],
 )
 def test_a_launcher_that_no_mode_is_starts_as_a_command(command: str, words: list[str], said: str) -> None:
@@ -368,7 +370,7 @@ def test_a_hint_names_a_file_that_exists(text: str, file: str, jobsubmit: Comman
 def test_deepspeed_passes_the_local_rank_by_an_argument() -> None:
     (first, *_) = drafts_from_command("deepspeed --num_gpus 2 train.py --lr 1")
     assert first.fields["mode"] == "torchrun"
-    assert any("torchrun sets LOCAL_RANK instead" in note for note in first.notes)
+    assert any("it sets LOCAL_RANK" in note for note in first.notes)
 
 
 def test_a_module_is_named_once() -> None:
@@ -580,11 +582,12 @@ def test_the_place_of_one_node_is_replaced_by_that_of_each(jobsubmit: Command, t
     place = "args.dist_url, rank=args.rank * 2 + rank, world_size=args.world_size * 2"
     told = _WORKS.replace('"tcp://127.0.0.1:29533", rank=rank, world_size=2', place)
     (tmp_path / "main.py").write_text(_SPAWNS + options + told)
-    words = "--lr 0.1 --dist-url tcp://localhost:1 --world-size=1 --rank 0 data"
+    words = "--lr 0.1 --dist-url tcp://localhost:1 --world-size=2 --rank 0 data"
     done = jobsubmit("init", "--from", f"python main.py {words}")
     assert "--dist-url, --world-size, --rank: replaced, each node gets its own" in done.stderr
     job = yaml.safe_load((tmp_path / "job.yaml").read_text())
     assert '--world-size "$NNODES" --rank "$NODE_RANK"' in job["command"][2]
+    assert job["resources"]["nodes"] == 2
     assert job.get("args", []) + list(job.get("hyperparameters", {})) in (["data", "lr"], ["--lr", "0.1", "data"])
 
 
@@ -671,3 +674,12 @@ def test_the_warnings_of_the_checks_are_shown(jobsubmit: Command) -> None:
     shown = jobsubmit("init", "--from", "torchrun --nproc_per_node 2 train.py").stderr
     assert "warning: train.py:4" in shown
     assert "next: jobsubmit validate job.yaml, then" in shown
+
+
+def test_modules_of_the_code_directory_are_found(jobsubmit: Command) -> None:
+    for name, text in {"own/__init__.py": "", "scripts/train.py": "import own\n" + _LAUNCHED}.items():
+        (jobsubmit.folder / name).parent.mkdir(exist_ok=True)
+        (jobsubmit.folder / name).write_text(text)
+    done = jobsubmit("init", "--from", "torchrun --nproc_per_node 2 scripts/train.py")
+    assert yaml.safe_load((jobsubmit.folder / "job.yaml").read_text())["env"] == {"PYTHONPATH": "."}
+    assert "PYTHONPATH=. is set" in done.stderr

@@ -76,3 +76,48 @@ def test_a_job_that_is_silent_while_it_is_followed_is_mentioned_once(capsys: pyt
     assert len(list(say_when_silent(lines(), record, seconds=0.1))) == 2
     time.sleep(0.3)
     assert capsys.readouterr().err.count("no output for") == 1
+
+
+def lines_of(*told: tuple[int | None, str]) -> list[str]:
+    lines = [LogLine(0 if rank is None else rank // 2, rank, "stderr", 0.0, text) for rank, text in told]
+    return [line.text for line in lines_to_show(lines, folded=True)]
+
+
+def test_a_traceback_that_another_rank_printed_is_one_line() -> None:
+    def traceback(rank: int, last: str) -> list[tuple[int | None, str]]:
+        return [(rank, f"[rank{rank}]: {text}") for text in (*TRACEBACK, last)]
+
+    same = [traceback(rank, f"ValueError: bad batch {rank}") for rank in (0, 3)]
+    both = [line for pair in zip(*same, strict=True) for line in pair]  # as they come: one line of each
+    found = lines_of(*both, *traceback(1, "KeyError: 'x'"))
+    assert [text for text in found if "rank0" in text] == [text for _, text in same[0]]
+    assert [text for text in found if "rank1" in text] == [text for _, text in traceback(1, "KeyError: 'x'")]
+    assert f"jobsubmit: the same traceback as rank 0, 4 lines{HOW}: ValueError: bad batch 3" in found
+    assert len(found) == 9
+
+
+def test_a_traceback_that_one_rank_prints_again_is_shown_again() -> None:
+    again = [(2, text) for text in (*TRACEBACK, "ValueError: retried")] * 2
+    assert lines_of(*again) == [text for _, text in again]
+
+
+def test_a_traceback_without_an_end_is_shown() -> None:
+    assert lines_of(*((0, text) for text in TRACEBACK)) == TRACEBACK
+
+
+def test_the_launcher_that_ends_last_takes_two_lines() -> None:
+    place = "E1130 01:18:30.892000 31171 torch/distributed/elastic/agent/server/api.py:1007] "
+    told = [
+        "[W1130 01:18:30 TCPStore.cpp:125] recvValue failed",
+        "frame #0: c10::Error + 0x8",
+        "frame #1: start + 0x85",
+    ]
+    told += ["", f"{place}Error waiting on exit barrier. Elapsed: 0.03", f"{place}Traceback (most recent call last):"]
+    assert lines_of(*((None, text) for text in [*told, "after"])) == [
+        told[0],
+        "jobsubmit: frames of C++; lines not shown: 2 (`jobsubmit logs`)",
+        "",
+        "jobsubmit: the launcher of this node ended after the one that holds the store, which does no harm; lines not "
+        "shown: 2 (`jobsubmit logs`)",
+        "after",
+    ]

@@ -350,3 +350,14 @@ def test_a_reader_yields_each_value_once() -> None:
         for reading in reader.read(RANK, 0.0, f"step {step} loss 1.5 lr 0.1")
     ]
     assert found == [(name, step) for step in range(100) for name in ("loss", "lr")]
+
+
+def test_the_summary_of_a_validation_is_no_value_of_the_training() -> None:
+    metrics = read(
+        "Epoch: [0]  [0/4]  eta: 0:00:11  lr: 0.000001  loss: 7.1399 (7.1399)  time: 2.7952  data: 0.3331",
+        "Epoch: [0]  [3/4]  eta: 0:00:02  lr: 0.000001  loss: 7.0075 (7.0124)  time: 2.1129  data: 0.0908",
+        "Test:  [0/3]  eta: 0:00:03  loss: 7.0834 (7.0834)  acc1: 0.0000 (0.0000)  time: 1.2190  data: 0.3588",
+        "* Acc@1 0.000 Acc@5 0.000 loss 6.899",
+        "Epoch: [1]  [0/4]  eta: 0:00:02  lr: 0.000001  loss: 6.9730 (6.9730)  time: 2.1129  data: 0.0908",
+    )
+    assert values(metrics)["loss"] == [7.1399, 7.0075, 6.973]

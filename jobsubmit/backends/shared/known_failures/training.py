@@ -153,6 +153,21 @@ ROWS = (
         "look for slow storage or for a worker that waits for a lock; raise timeout, or use more workers",
     ),
     KnownFailure(
+        r"device_count\(\)[^\n]*\n(?:[^\n]*[~^][^\n]*\n)?[^\n]*ZeroDivisionError",
+        "a division by the number of GPUs, which is 0 on this node",
+        "use the local rank, or divide by max(torch.cuda.device_count(), 1)",
+    ),
+    KnownFailure(
+        r"KeyError: 'scale'",
+        "the state_dict() of a GradScaler is empty without GPUs",
+        'use scaler.get_scale(), or state_dict().get("scale", 1.0)',
+    ),
+    KnownFailure(
+        r"Work::getFuture not implemented",
+        "this backend gives no future for that collective, as NCCL does",
+        "on CPUs, where gloo exchanges the data, call wait() on what the collective returns instead of get_future()",
+    ),
+    KnownFailure(
         r"ZeroDivisionError",
         "a division by zero",
         "often the number of batches is 0 on this rank: compare the size of the data with batch size and processes, "
