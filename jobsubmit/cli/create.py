@@ -132,6 +132,7 @@ def run(
     """
     from jobsubmit.cli.job_file import overrides
     from jobsubmit.scaffold.choice import choose_draft
+    from jobsubmit.scaffold.from_command import NPROC_NOT_SET
     from jobsubmit.spec.loader import load_mapping
 
     settings = load_settings()
@@ -141,7 +142,9 @@ def run(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
     loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes, source="the command")
-    loaded = replace(loaded, notes=draft.notes)
+    is_set = loaded.spec.resources.nproc_per_node is not None
+    notes = tuple(note for note in draft.notes if not (is_set and note.startswith(NPROC_NOT_SET)))
+    loaded = replace(loaded, notes=notes)
     if not dry_run:
         _connect(loaded, settings)
     from jobsubmit.cli import submission  # while the machines answer

@@ -16,7 +16,7 @@ from jobsubmit.errors import BundleError, JobSubmitError
 from jobsubmit.jobs.prepare import Known, examine
 from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.scaffold.from_code import by_its_own_names, drafts_from_code, takes_ranks_of_torch, texts_of
-from jobsubmit.scaffold.from_command import draft_spawn, drafts_from_command, with_places
+from jobsubmit.scaffold.from_command import draft_spawn, draft_torchrun, drafts_from_command, with_places
 from jobsubmit.scaffold.from_script import StartScript, read_from, read_script
 from jobsubmit.spec.loader import load_mapping
 
@@ -109,10 +109,19 @@ def _by_code(drafts: Sequence[JobDraft], program: Program) -> list[JobDraft]:
         spawn, own = draft_spawn(first, program.boot.path), by_its_own_names(program)
         placed = with_places(first, own[1]["command"]) if own else None
         return [draft for draft in (spawn, placed, *drafts) if draft is not None]
+    if is_plain and program.imports("transformers", "accelerate") and _trains_with(program):
+        launched = draft_torchrun(first, program.boot.path)
+        return [draft for draft in (launched, *drafts) if draft is not None]
     is_of_scheduler = len(drafts) > 1 and "--no-python" in str(drafts[-1].fields.get("command"))
     if is_of_scheduler and not takes_ranks_of_torch(program):
         return list(drafts[1:])
     return list(drafts)
+
+
+def _trains_with(program: Program) -> bool:
+    """Return whether a program trains with a library that joins the processes of a launcher, and starts none itself."""
+    called = {name.rpartition(".")[2] for _, _, name in program.calls}
+    return any(name == "Accelerator" or name.endswith(("TrainingArguments", "Trainer")) for name in called)
 
 
 def _program(directory: Path, file: str) -> Program | None:

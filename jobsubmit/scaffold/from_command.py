@@ -15,6 +15,7 @@ from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
 from jobsubmit.spec.field_types import env_name_problem
 
+NPROC_NOT_SET = "nproc_per_node is not set"
 _HINT = "write it like: torchrun --nproc_per_node=8 train.py --lr 0.1"
 _SECRET = re.compile(r"(?i)(^|_)(api_?key|key|token|secret|password|passwd)($|_)")
 _SUBMITS = ("sbatch", "salloc", "qsub", "bsub")
@@ -240,6 +241,18 @@ def draft_spawn(draft: JobDraft, boot_file: str) -> JobDraft | None:
     return JobDraft({**fields, "mode": "spawn", "boot_file": boot_file, "resources": {"nodes": 1}}, draft.notes)
 
 
+def draft_torchrun(draft: JobDraft, boot_file: str) -> JobDraft | None:
+    """Return the draft of `python FILE` as one of mode torchrun, for a program that only joins what a launcher starts.
+
+    None for a module, and for options of Python.
+    """
+    if str(draft.fields.get("command")).split() != ["python", boot_file]:
+        return None
+    fields = {name: value for name, value in draft.fields.items() if name != "command"}
+    note = "mode torchrun: the library that trains only joins the processes that a launcher starts"
+    return JobDraft({**fields, "mode": "torchrun", "boot_file": boot_file}, (*draft.notes, note))
+
+
 def with_places(draft: JobDraft, command: Sequence[str]) -> JobDraft | None:
     """Return the draft of `python FILE` with a command that gives each node its own place among the nodes.
 
@@ -301,7 +314,7 @@ def _of_launcher(launch: Launch) -> list[str]:
         notes.append(f"{names}: dropped; for Slurm, write what the job needs into `backend`")
     if launch.nproc is None:
         notes.append(
-            "nproc_per_node is not set: each node starts one process per accelerator, on this machine at least one; "
+            f"{NPROC_NOT_SET}: each node starts one process per accelerator, on this machine at least one; "
             "--set resources.nproc_per_node=2 starts two"
         )
     return notes
@@ -406,6 +419,8 @@ def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[st
             hyperparameters[name.removeprefix("--")] = {"flag": True}
         else:
             args += [word, *following]
+            if any(one.endswith((".py", ".sh")) for one in following[1:]):  # what follows a program is its own
+                first_plain = min(first_plain, index)
             index += len(following)
             notes.append(f"{name} is followed by {len(following)} words: kept unchanged in args")
     if hyperparameters and any(_NAME.fullmatch(word.partition("=")[0]) for word in words[first_plain:]):

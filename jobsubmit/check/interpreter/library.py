@@ -52,6 +52,7 @@ from jobsubmit.check.program.reading import find_module
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
 
+_OF_DEEPSPEED = "deepspeed.comm."  # its functions have the names of those of torch.distributed
 _MOMENTS = (
     *("time.strftime", "time.ctime", "time.asctime", "datetime.datetime.now.strftime", "datetime.now.strftime"),
     *("datetime.datetime.now.isoformat", "datetime.datetime.today.strftime", "datetime.datetime.utcnow.strftime"),
@@ -83,8 +84,8 @@ def value_of_external(run: Calls, name: str, args: list[Any], keywords: dict[str
         held = plain(args[0])
         found = read_python_configuration(run.program, str(held)) if isinstance(held, str) else UNKNOWN
         return (boxed(found, by_attribute=True),)
-    if name.startswith("torch."):
-        return value_of_torch(run, name, args, keywords)
+    if name.startswith(("torch.", _OF_DEEPSPEED)):
+        return value_of_torch(run, name.replace(_OF_DEEPSPEED, "torch.distributed."), args, keywords)
     if name.startswith(("omegaconf.OmegaConf.", "OmegaConf.")):
         return (value_of_omegaconf(run, last, args),)
     if name.startswith("timm.") and last == "create_model":

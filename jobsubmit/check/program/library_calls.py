@@ -45,6 +45,7 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
     """Return what a function returns, by its whole name; UNKNOWN for one that is not known. May raise any error."""
     if name.rpartition(".")[2] in _MAPPINGS:
         return _mapping(values, node, module)
+    name = name.replace("deepspeed.comm.", "torch.distributed.")
     if name.startswith("torch.") and (value := _of_torch(values, name, node)) is not None:
         return value
     if name in ("os.environ.get", "os.getenv") and node.args:

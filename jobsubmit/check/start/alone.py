@@ -19,11 +19,21 @@ _NUMBERS = re.compile(
     r"(?:[A-Z]+_)*(?:RANK|NODE_?ID|PROCID|TASK_INDEX|NODE_INDEX|WORLD_SIZE|MACHINE_RANK)"
 )
 _PLAIN = "python"
+# Libraries that only join the processes of a launcher → what makes them do so.
+_JOIN = {
+    "transformers": re.compile(r"\.\w*(?:TrainingArguments|Trainer)$"),
+    "accelerate": re.compile(r"\.Accelerator$"),
+}
 
 
 def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding]:
     """Yield a warning where `python train.py` trains on several nodes, and nothing says which node each one is."""
-    if code.facts.nodes == 1 or started.launch.launcher != _PLAIN or code.has_framework or "backward" not in code.names:
+    if started.launch.launcher != _PLAIN:
+        return
+    if joining := next(_made_to_join(code), None):
+        yield from _without_launcher(code, started, *joining)
+        return
+    if code.facts.nodes == 1 or code.has_framework or "backward" not in code.names:
         return
     names = {name for name, value in last.environment.items() if started.environment.get(name) != value}
     is_numbered = started.words != last.words or not names <= {contract.NODE_RANK, contract.NODE_INDEX}
@@ -38,3 +48,25 @@ def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding
         if any(name in SPAWNS for _, _, name in code.program.calls):
             hint = "pass it its number, $NODE_RANK, with `bash -c`, or set resources.nodes: 1"
         yield Finding("warning", "launcher-nodes", started.where, text, hint)
+
+
+def _made_to_join(code: Code) -> Iterator[tuple[str, str]]:
+    """Yield each library that joins the processes of a launcher, and starts none itself, with the place of its use."""
+    for module, call, name in code.reached.calls:
+        library = next((one for one, made in _JOIN.items() if name.startswith(one) and made.search(name)), "")
+        if library and code.reached.is_sure(call, module):
+            yield library, module.where(call)
+
+
+def _without_launcher(code: Code, started: Started, library: str, where: str) -> Iterator[Finding]:
+    processes = code.facts.nodes * (code.facts.nproc or 1)
+    is_set = any(name in started.environment for name in (contract.RANK, contract.WORLD_SIZE))
+    if processes > 1 and not is_set and "notebook_launcher" not in code.names:
+        yield Finding(
+            "warning",
+            "launcher-nodes",
+            started.where,
+            f"python starts one process on each node, and {library} ({where}) only joins the processes that a launcher "
+            "starts: each of them would train by itself",
+            "write mode: torchrun and boot_file in place of `command`",
+        )

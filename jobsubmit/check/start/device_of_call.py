@@ -21,6 +21,9 @@ def device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0
         return value
     if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant):
         return str(node.values[0].value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        pattern = node.func.value
+        return str(pattern.value).partition("{")[0] if isinstance(pattern, ast.Constant) else ""
     source = _source_of_device(code, node, module)
     if source is not None and depth < DEEPEST:
         text = device_text(code, source, module, depth + 1)

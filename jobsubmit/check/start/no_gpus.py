@@ -23,7 +23,7 @@ _NEEDS_GPU = frozenset(
     f"torch.cuda.{name}"
     for name in (
         *("set_device", "synchronize", "current_device", "get_device_name", "get_device_properties"),
-        *("get_device_capability", "mem_get_info", "current_stream", "Stream"),
+        *("get_device_capability", "mem_get_info", "current_stream", "Stream", "reset_peak_memory_stats"),
     )
 ) | frozenset(
     f"torch.accelerator.{name}"

@@ -187,3 +187,19 @@ Trainer(model=None, args=arguments).train()
 )
 def test_what_libraries_do_on_gpus_only(text: str, fields: dict[str, Any], is_wrong: bool, tmp_path: Path) -> None:
     assert ("cuda-on-cpu" in found(tmp_path, text, **fields)) is is_wrong
+
+
+def test_the_rank_of_deepspeed_is_no_number_of_a_gpu(tmp_path: Path) -> None:
+    text = """
+import argparse, deepspeed, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+args = parser.parse_args()
+deepspeed.init_distributed()
+local_rank = args.local_rank
+if local_rank == -1:
+    local_rank = int(deepspeed.comm.get_rank())
+if torch.cuda.is_available():
+    torch.cuda.set_device(local_rank)
+"""
+    assert "rank-as-device" in found(tmp_path, text, **GPUS)

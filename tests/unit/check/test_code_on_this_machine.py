@@ -341,3 +341,36 @@ outputs = [make(name) for name in filter(None, NAMES.split(","))]
         (tmp_path / "train.py").write_text(text.replace("NAMES", names))
         shown = [one.check for one in findings(tmp_path, {"gone"}, **HERE)]
         assert ("packages" in shown) is is_said
+
+
+OF_TRAINER = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+(args,) = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
+Trainer(args=args).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "nodes", "is_said"),
+    [
+        ("python train.py", 2, True),
+        ("python train.py", 1, False),
+        (["bash", "-c", "RANK=$NODE_RANK WORLD_SIZE=$NNODES python train.py"], 2, False),
+        ("torchrun --nnodes 2 --node_rank $NODE_RANK --master_addr $MASTER_ADDR train.py", 2, False),
+    ],
+)
+def test_a_library_that_joins_what_no_launcher_starts(
+    command: str | list[str], nodes: int, is_said: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(OF_TRAINER)
+    command = ["bash", "-c", command] if isinstance(command, str) and "$" in command else command
+    shown = findings(tmp_path, **HERE, command=command, resources={"nodes": nodes, "nproc_per_node": 1})
+    assert any("only joins" in one.text for one in shown) is is_said
+
+
+def test_a_device_by_the_format_of_its_number(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        f"{GROUP}device = torch.device('cuda:{{:d}}'.format(0))\nnn.Linear(1, 1).to(device)\n"
+    )
+    (text,) = [one.where for one in findings(tmp_path, **HERE) if one.check == "cuda-on-cpu"]
+    assert text == "train.py:13"

@@ -683,3 +683,32 @@ def test_modules_of_the_code_directory_are_found(jobsubmit: Command) -> None:
     done = jobsubmit("init", "--from", "torchrun --nproc_per_node 2 scripts/train.py")
     assert yaml.safe_load((jobsubmit.folder / "job.yaml").read_text())["env"] == {"PYTHONPATH": "."}
     assert "PYTHONPATH=. is set" in done.stderr
+
+
+_OF_TRAINER = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+(args,) = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
+Trainer(args=args).train()
+"""
+
+
+def test_what_only_joins_the_processes_of_a_launcher_gets_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_OF_TRAINER)
+    fields = choose_draft("python train.py --output_dir out", tmp_path, load_settings()).fields
+    assert (fields["mode"], fields["boot_file"], fields["hyperparameters"]) == (
+        *("torchrun", "train.py"),
+        {"output_dir": "out"},
+    )
+
+
+def test_the_words_of_a_launcher_of_the_code_stay_in_order() -> None:
+    words = "--nproc_per_node 2 ./main.py --arch resnet50 -b 2 d"
+    fields = drafts_from_command(f"python multiproc.py {words}")[0].fields
+    assert (fields["args"], "hyperparameters" in fields) == (words.split(), False)
+
+
+@pytest.mark.parametrize("given", [[], ["--set", "resources.nproc_per_node=2"]])
+def test_a_number_that_the_same_command_sets_is_not_said_to_be_missing(given: list[str], jobsubmit: Command) -> None:
+    (jobsubmit.folder / "train.py").write_text(_LAUNCHED)
+    done = jobsubmit("run", "--dry-run", *given, "--", "accelerate", "launch", "train.py", code=None)
+    assert ("nproc_per_node is not set" in done.stderr) is not given
