@@ -113,7 +113,10 @@ def _remedy(code: Code, test: ast.expr, module: Module) -> str:
             "without them"
         )
     if "__version__" in ast.unparse(test):
-        return "install the version that it asks for: name it in the file that `requirements` names"
+        return (
+            "name the version that it asks for in the file that `requirements` names, or remove the condition if the "
+            "code works with the installed one"
+        )
     multiple = _multiple_wanted(code, test, module)
     return f"{_CHANGE_VALUES}: {multiple}" if multiple else _CHANGE_VALUES
 

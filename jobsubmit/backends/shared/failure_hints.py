@@ -65,10 +65,11 @@ REASONS = {
     ),
     "HANG": Diagnosis(
         "no process wrote output or used CPU time, except to wait in NCCL",
-        "if one rank is named, check what it waits for; if the ranks wait in different collectives, make every rank "
-        "call the same ones, in the same order; if NCCL is connecting the ranks, check that the nodes reach each other "
-        "(NCCL_SOCKET_IFNAME, firewalls). `jobsubmit report JOB --html FILE` shows the stacks of all ranks (not "
-        "on ModelArts)",
+        "if all ranks wait in init_process_group, look for code that changes RANK, WORLD_SIZE, MASTER_ADDR or "
+        "MASTER_PORT; if one rank is named, check what it waits for; if the ranks wait in different collectives, make "
+        "every rank call the same ones, in the same order; if NCCL is connecting the ranks, check that the nodes reach "
+        "each other (NCCL_SOCKET_IFNAME, firewalls). `jobsubmit report JOB --html FILE` shows the stacks of all ranks "
+        "(not on ModelArts)",
     ),
 }
 

@@ -55,8 +55,9 @@ def check_versions(code: Code) -> Iterator[Finding]:
     Where it is not sure that the code comes there, yield a warning.
     """
     own, known = _own_names(code), set[str]()
-    uses = (_imports(code, own), _arguments(code, own), _without_names(code, own), _members(code, own))
-    for finding in itertools.chain(*uses, _views(code), _spectrograms(code), _names_of_numpy(code, own)):
+    of_names = (_imports, _arguments, _without_names, _lost_functions, _members, _names_of_numpy)
+    uses = (check(code, own) for check in of_names)
+    for finding in itertools.chain(*uses, _views(code), _spectrograms(code)):
         if finding.text not in known:
             known.add(finding.text)
             yield finding
@@ -180,6 +181,26 @@ def _without_names(code: Code, own: Collection[str]) -> Iterator[Finding]:
             f"arguments without a name, and this gives {len(call.args)}",
             f"name them: {more}; or {_pin(top)}" if more else _pin(top),
         )
+
+
+def _lost_functions(code: Code, own: Collection[str]) -> Iterator[Finding]:
+    """Yield an error for what the program calls of a library's module that has no such name: `optim.add_decay()`."""
+    libraries = code.facts.libraries
+    for module, call, name in code.reached.calls:
+        owner = name.rpartition(".")[0]
+        is_asked = isinstance(call.func, ast.Attribute) and "." in owner and _top(name) not in {*own, *_OF_C}
+        if not is_asked or not _is_one_thing(code, call.func, module) or _is_optional(call, module):
+            continue
+        if libraries.module(owner) is not None and libraries.lacks(name) and libraries.lacks_module(name):
+            top = _top(name)
+            similar = _similar(code, name)
+            yield Finding(
+                code.level_of(call, module),
+                "library-version",
+                module.where(call),
+                f"the nodes have {top} {libraries.version(top)}, which has no {name}",
+                f"use {similar[0]}, or {_pin(top)}" if similar else f"use what this version has, or {_pin(top)}",
+            )
 
 
 def _members(code: Code, own: Collection[str]) -> Iterator[Finding]:

@@ -139,9 +139,8 @@ class _Walk:
                 return self._if(node, module, level)
             case ast.For() | ast.AsyncFor() | ast.While():
                 self._expression(node.test if isinstance(node, ast.While) else node.iter, module, level)
-                self._block(node.body, module, level)
-                self._block(node.orelse, module, level)
-                return _Flow.PERHAPS_OUT if node in module.returning else _Flow.ON
+                flows = [self._block(body, module, level) for body in (node.body, node.orelse)]
+                return _Flow.PERHAPS_OUT if node in module.returning and max(flows) is not _Flow.ON else _Flow.ON
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
                     self._expression(item.context_expr, module, level)
@@ -221,7 +220,7 @@ class _Walk:
         leaves = any(
             statement in module.returning or statement in module.succeeding for statement in (*node.body, *node.orelse)
         )
-        return _Flow.PERHAPS_OUT if leaves else _Flow.ON
+        return _Flow.PERHAPS_OUT if leaves and max(flows) is not _Flow.ON else _Flow.ON
 
     def _called_either_way(self, node: ast.If, module: Module, level: Reach) -> Iterator[Callee]:
         """Yield the functions that both branches of a condition call, each as a statement of its own."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code
+from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import SPAWNS
 from jobsubmit.check.shell.started import Started
 from jobsubmit.common.finding import Finding
@@ -19,6 +20,7 @@ _NUMBERS = re.compile(
     r"(?:[A-Z]+_)*(?:RANK|NODE_?ID|PROCID|TASK_INDEX|NODE_INDEX|WORLD_SIZE|MACHINE_RANK)"
 )
 _PLAIN = "python"
+_START_PROGRAMS = frozenset(f"subprocess.{name}" for name in ("Popen", "run", "call", "check_call", "check_output"))
 # Libraries that only join the processes of a launcher → what makes them do so.
 _JOIN = {
     "transformers": re.compile(r"\.\w*(?:TrainingArguments|Trainer)$"),
@@ -30,6 +32,7 @@ def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding
     """Yield a warning where `python train.py` trains on several nodes, and nothing says which node each one is."""
     if started.launch.launcher != _PLAIN:
         return
+    yield from _starting_others(code, started)
     if joining := next(_made_to_join(code), None):
         yield from _without_launcher(code, started, *joining)
         return
@@ -70,3 +73,16 @@ def _without_launcher(code: Code, started: Started, library: str, where: str) ->
             "starts: each of them would train by itself",
             "write mode: torchrun and boot_file in place of `command`",
         )
+
+
+def _starting_others(code: Code, started: Started) -> Iterator[Finding]:
+    """Yield that the code is not checked of programs that a launcher of the job's own starts, as subprocesses."""
+    if "backward" in code.names or code.has_framework:
+        return
+    for module, call, name in code.reached.calls:
+        words = words_of(code, call, module) if name in _START_PROGRAMS else ""
+        if "sys.executable" in words:
+            text = f"{module.where(call)} starts other programs with Python, so their code is not checked"
+            hint = "start the training program itself, for example with mode: torchrun"
+            yield Finding("unknown", "command", started.where, text, hint)
+            return

@@ -374,3 +374,39 @@ def test_a_device_by_the_format_of_its_number(tmp_path: Path) -> None:
     )
     (text,) = [one.where for one in findings(tmp_path, **HERE) if one.check == "cuda-on-cpu"]
     assert text == "train.py:13"
+
+
+LAUNCHER = """
+import subprocess, sys
+def main(words):
+    for rank in range(2):
+        subprocess.Popen([sys.executable, "-u", *words])
+main(sys.argv[1:])
+"""
+
+
+def test_what_a_launcher_of_the_code_starts_is_not_checked_and_that_is_said(tmp_path: Path) -> None:
+    with_files(tmp_path, {"multiproc.py": LAUNCHER, "train.py": "print(1)\n"})
+    shown = findings(tmp_path, **HERE, command="python multiproc.py", args=["train.py", "--lr", "1"])
+    assert [one.level for one in shown if "so their code is not checked" in one.text] == ["unknown"]
+
+
+RETURNS = """
+def main(evaluate):
+    for name in os.listdir("."):
+        if name == "last.pt":
+            print("loading")
+            if evaluate:
+                return
+    if os.path.exists("last.pt"):
+        if evaluate:
+            return
+    torch.zeros(3).cuda()
+main(EVALUATE)
+"""
+
+
+@pytest.mark.parametrize(("evaluate", "level"), [("False", ["error"]), ("os.path.exists('x')", [])])
+def test_a_return_that_this_job_does_not_reach_hides_nothing(evaluate: str, level: list[str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(IMPORTED + RETURNS.replace("EVALUATE", evaluate))
+    assert [one.level for one in findings(tmp_path, **HERE) if one.check == "cuda-on-cpu"] == level

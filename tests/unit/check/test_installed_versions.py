@@ -304,7 +304,7 @@ def test_a_member_that_the_program_asks_for(tmp_path: Path) -> None:
 def test_an_assertion_about_the_version_of_a_library(tmp_path: Path) -> None:
     text = "import lib\nassert lib.__version__ == '1.0'\n"
     [one] = [one for one in check(tmp_path, text) if one.check == "unfulfilled"]
-    assert one.hint.startswith("install the version that it asks for")
+    assert one.hint.startswith("name the version that it asks for")
     assert not [one for one in check(tmp_path, text.replace("1.0", "2.0")) if one.check == "unfulfilled"]
 
 
@@ -404,3 +404,17 @@ def test_a_registered_model_without_kwargs(tmp_path: Path) -> None:
 def test_what_to_import_instead_of_a_lost_name(text: str, hint: str, tmp_path: Path) -> None:
     (shown,) = [one for one in check(tmp_path, text) if one.check == "library-version"]
     assert str(shown.hint).startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("import lib.kinds as k\nk.gone(3)\n", "lib.kinds.gone"),
+        ("import lib.kinds as k\nk.mel(rate=3)\n", ""),
+        ("from lib import kinds\nif hasattr(kinds, 'gone'):\n    kinds.gone(3)\n", ""),
+        ("import lib\nlib.made.anything()\nlib.unknown.x()\n", ""),
+    ],
+)
+def test_a_function_that_a_module_of_a_library_has_lost(text: str, lost: str, tmp_path: Path) -> None:
+    shown = [one.text for one in check(tmp_path, text) if one.check == "library-version"]
+    assert shown == ([f"the nodes have lib 2.0, which has no {lost}"] if lost else [])
