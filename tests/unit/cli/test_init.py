@@ -711,4 +711,4 @@ def test_the_words_of_a_launcher_of_the_code_stay_in_order() -> None:
 def test_a_number_that_the_same_command_sets_is_not_said_to_be_missing(given: list[str], jobsubmit: Command) -> None:
     (jobsubmit.folder / "train.py").write_text(_LAUNCHED)
     done = jobsubmit("run", "--dry-run", *given, "--", "accelerate", "launch", "train.py", code=None)
-    assert ("nproc_per_node is not set" in done.stderr) is not given
+    assert ("nproc_per_node is not set" in done.stderr) == (not given)
