@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from jobsubmit.backends.models import LogLine
 from jobsubmit.common.code_paths import short_paths
@@ -12,6 +13,7 @@ from jobsubmit.common.code_paths import short_paths
 # What torch.distributed.run says when it gets the SIGTERM that ends every node.
 _STOPPED = re.compile(r"torch[./]distributed[./]elastic.*(Got termination signal|Received .*death signal)")
 _LAST = re.compile(r"SignalException: Process \d+ got signal: \d+")
+_Source: TypeAlias = tuple[int, int | None, str]
 _FRAMES = "frames of C++"
 _LAST_TO_END = "the launcher of this node ended after the one that holds the store, which does no harm"
 _TRACEBACK = "Traceback (most recent call last):"
@@ -53,12 +55,16 @@ def _fold(lines: Iterable[LogLine]) -> Iterator[LogLine]:
         yield from own.shown()
 
 
+def _source(line: LogLine) -> _Source:
+    return line.node, line.rank, line.stream
+
+
 def _fold_repeats(lines: Iterable[LogLine]) -> Iterator[LogLine]:
     """Yield lines with one in place of each traceback that another process printed before, but for its numbers."""
     first: dict[tuple[str, ...], LogLine] = {}
-    held: dict[tuple[int, int | None], list[LogLine]] = {}
+    held: dict[_Source, list[LogLine]] = {}
     for line in lines:
-        source, text = (line.node, line.rank), _OF_RANK.sub("", line.text)
+        source, text = _source(line), _OF_RANK.sub("", line.text)
         own = held.get(source)
         if own is None and text != _TRACEBACK:
             yield line
@@ -89,9 +95,9 @@ def _first_or_note(traceback: list[LogLine], first: dict[tuple[str, ...], LogLin
 
 def _fold_runs(lines: Iterable[LogLine]) -> Iterator[LogLine]:
     """Yield lines with one in place of frames of C++, and of what a launcher says that was the last to end."""
-    runs: dict[tuple[int, int | None], _Run] = {}
+    runs: dict[_Source, _Run] = {}
     for line in lines:
-        source = (line.node, line.rank)
+        source = _source(line)
         run = runs.get(source)
         if run is not None and run.takes(line):
             run.count += 1
