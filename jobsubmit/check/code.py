@@ -22,7 +22,7 @@ from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed, compose
 from jobsubmit.check.program.lookups import names_looked_up
-from jobsubmit.check.program.module import Module, class_around, imported_names
+from jobsubmit.check.program.module import Module, class_around, imported_names, spelled
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached, explore
@@ -168,7 +168,9 @@ class Code:
 
     def is_of_no_object(self, node: ast.AST, module: Module) -> bool:
         """Return whether a node is in a class that the program, which was followed to its end, makes no object of."""
-        owner = class_around(node, module)
+        owner, function = class_around(node, module), module.function_of(node)
+        if function is not None and {"staticmethod", "classmethod"} & set(map(spelled, function.decorator_list)):
+            return False
         return owner is not None and self._classes_at_work is not None and owner.name not in self._classes_at_work
 
     @cached_property

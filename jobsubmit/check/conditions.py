@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.order import leading_to
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.parsers.hf_argument_parser import PARSERS
 from jobsubmit.check.program.facts import COUNT_GPUS
@@ -20,6 +21,7 @@ from jobsubmit.common.finding import Finding
 
 _LONGEST_LIST = 60  # letters
 _MOST_VALUES = 3
+_DEEPEST = 3  # calls above each other
 _CHANGE_VALUES = "change the values that the job gives"
 _DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
@@ -50,8 +52,9 @@ def _ended_without_gpus(code: Code) -> Iterator[Finding]:
             continue
         truth = code.values.truth(node.test, module)
         taken = node.body if truth else node.orelse if truth is False else []
-        is_end = leaves_main(taken, module) or (ends_program(taken) and not isinstance(taken[-1], ast.Raise))
-        if is_end:
+        is_end = ends_program(code.values, taken, module) and not isinstance(taken[-1], ast.Raise)
+        is_end = is_end or (leaves_main(code.values, taken, module) and not any(_trainings(code)))
+        if is_end and not _trains_before(code, node, module):
             test = ast.unparse(node.test)
             why = f"`{test}` holds" if truth else f"`{test}` does not hold"
             yield Finding(
@@ -61,6 +64,31 @@ def _ended_without_gpus(code: Code) -> Iterator[Finding]:
                 f"the program ends here, before it trains, because {why}: it asks for GPUs, and {code.facts.no_gpus}",
                 "request GPUs in `backend`, or remove the condition for nodes without them",
             )
+
+
+def _trains_before(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether the program surely trains before a statement, in its scope or in those that lead to it."""
+    scope = module.scope_of(node)
+    line = getattr(node, "lineno", 0)
+    before = [
+        (home, call)
+        for home, call, _ in code.reached.calls
+        if home is module and home.scope_of(call) is scope and call.lineno < line
+    ]
+    if leading_to(code, before, frozenset(_trainings(code))):
+        return True
+    function = module.function_of(node)
+    callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
+    return any(_trains_before(code, call, home, depth + 1) for home, call in callers)
+
+
+def _trainings(code: Code) -> Iterator[ast.Call]:
+    """Yield the calls that surely train: `loss.backward()`, `trainer.fit()`, `Trainer(…).train()`."""
+    has_trainer = any(name.endswith("Trainer") for name in code.names)
+    trains = {"backward", "fit", *(("train",) if has_trainer else ())}
+    for module, call, _ in code.reached.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in trains and code.reached.is_sure(call, module):
+            yield call
 
 
 def _unfulfilled(code: Code) -> Iterator[Finding]:

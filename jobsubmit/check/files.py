@@ -49,6 +49,7 @@ _READERS = frozenset(
         *("datasets.load_from_disk", "torchvision.datasets.ImageFolder", "os.listdir", "os.scandir"),
     ]
 )
+_DATA_SET = re.compile(r"\.datasets\.[A-Z]\w*$|datamodule\.[A-Z]\w*$")
 _DATA_SETS = ("torchvision.datasets.", "torchaudio.datasets.")
 _GLOBS = frozenset(["glob.glob", "glob.iglob"])
 _SEARCHES = frozenset(["glob", "iglob", "rglob"])
@@ -158,12 +159,13 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
         if call.args
     ]
     read = [(where, path) for where, path in _reads(code) if path.strip("./")]  # not `os.listdir("..")`, only a look
-    for where, value in (*given, *added, *read, *_folders_of_data(code)):
+    for where, value in (*given, *added, *read, *_folders_of_data(code), *_configured(code, words)):
         path = _located(code, str(value)) if isinstance(value, (str, PurePosixPath)) else ""
         home = posixpath.dirname(where.partition(":")[0])  # a relative path may be meant from the file's own folder
         if (where, value) in added and not path.strip("./") and _has_packages(code):
             continue  # what would be imported from there is uploaded
-        is_beside = _is_outside(path) and _is_outside(posixpath.normpath(posixpath.join(home, path)))
+        from_home = posixpath.normpath(posixpath.join(home, path))
+        is_beside = _is_outside(path) and (_is_outside(from_home) or not (bundle.root / from_home).exists())
         if is_beside and "\0" not in path and _ANY not in path and (bundle.root / path).exists():
             text = f"uses {path}, which is outside the code directory and is not uploaded"
             yield Finding(
@@ -174,9 +176,9 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
 def _folders_of_data(code: Code) -> Iterator[tuple[str, str]]:
     """Yield where a data set of a library is made and its folder: `MNIST(FOLDER, download=True)`."""
     for module, call, name in code.reached.calls:
-        owner, _, last = name.rpartition(".")
-        root = argument(call, "root", 0) if last[:1].isupper() and "data" in owner.lower() else None
-        if root is not None and owner.partition(".")[0] not in code.program.tops:
+        is_data_set = _DATA_SET.search(name) is not None and name not in _READERS
+        root = argument(call, "root", 0) if is_data_set else None
+        if root is not None and name.partition(".")[0] not in code.program.tops:
             yield module.where(call), _path(code, root, module)
 
 

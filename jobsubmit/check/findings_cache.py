@@ -13,7 +13,6 @@ from pathlib import Path
 import jobsubmit
 from jobsubmit.agent.atomic_write import make_private, replace_file
 from jobsubmit.bundle.model import OWN_FILE, Bundle
-from jobsubmit.check.hub_cache import hub_folder
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.plan_file import plan_text
@@ -39,7 +38,7 @@ def cache_key(plan: LaunchPlan, bundle: Bundle, python: str) -> str:
         *_packages(python),
         str(plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)),
         plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node),
-        *((*sorted(os.environ), *_stamp(hub_folder())) if plan.backend.is_this_machine else ()),
+        *(sorted(os.environ) if plan.backend.is_this_machine else ()),
     ]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
 
@@ -48,12 +47,6 @@ def _packages(python: str) -> Iterable[str]:
     """Yield a Python, and when something was last installed for it."""
     yield python
     for folder in sorted(Path(python.partition(" (")[0]).parent.parent.glob("lib/python*/site-packages")):
-        yield from _stamp(folder)
-
-
-def _stamp(folder: Path) -> Iterable[str]:
-    """Yield when something in a folder was last added or removed, if there is one."""
-    with suppress(OSError):
         yield str(folder.stat().st_mtime_ns)
 
 

@@ -33,7 +33,6 @@ from jobsubmit.check.collectives.reduced import check_reduced
 from jobsubmit.check.collectives.some_ranks import check_some_ranks
 from jobsubmit.check.collectives.wrapped_on_zero import check_wrapped_on_zero
 from jobsubmit.check.conditions import check_conditions
-from jobsubmit.check.downloads import check_downloads
 from jobsubmit.check.files import check_files
 from jobsubmit.check.imports import check_imports
 from jobsubmit.check.installed.libraries import FindPackage, Libraries
@@ -124,7 +123,6 @@ _OF_CODE = (
     *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_evaluation),
     *(
         check_unused_parameters,
-        check_downloads,
         check_scattered,
         check_saving,
         check_races,

@@ -21,9 +21,12 @@ _BETWEEN = ("During handling of", "The above exception", _TRACEBACK)
 _MOST = 120  # lines of it; what is longer says more
 _OF_RANK = re.compile(r"\[rank\d+\]: ")
 _NUMBER = re.compile(r"\d+")
-_FRAME = re.compile(r"frame #\d+: ")  # of C++
+_FRAME = re.compile(r"(?:\[rank\d+\]: )?frame #\d+: .*(?:\+ 0x|\(0x| in /)")  # of C++
 # What the launcher of a node says when another one, which held the store, ended before.
-_LEFT_ALONE = re.compile(r"(.*torch/distributed/elastic/agent/server/api\.py:\d+\] )Error waiting on exit barrier")
+_LEFT_ALONE = re.compile(
+    r"(.*torch/distributed/elastic/agent/server/api\.py:\d+\] )Error waiting on exit barrier\. "
+    r"Elapsed: \d(?:\.\d+)?(?: |$)"
+)
 
 
 def lines_to_show(lines: Iterable[LogLine], *, folded: bool) -> Iterator[LogLine]:
@@ -60,7 +63,7 @@ def _source(line: LogLine) -> _Source:
 
 
 def _fold_repeats(lines: Iterable[LogLine]) -> Iterator[LogLine]:
-    """Yield lines with one in place of each traceback that another process printed before, but for its numbers."""
+    """Yield lines with one in place of a traceback that another process printed, but for numbers in its last line."""
     first: dict[tuple[str, ...], LogLine] = {}
     held: dict[_Source, list[LogLine]] = {}
     for line in lines:
@@ -80,8 +83,8 @@ def _fold_repeats(lines: Iterable[LogLine]) -> Iterator[LogLine]:
 
 def _first_or_note(traceback: list[LogLine], first: dict[tuple[str, ...], LogLine]) -> list[LogLine]:
     """Return a traceback, or the line that replaces it if another process printed it before."""
-    plain = tuple(_NUMBER.sub("#", _OF_RANK.sub("", line.text)) for line in traceback)
-    last = traceback[-1]
+    *lines, end = (_OF_RANK.sub("", short_paths(line.text)) for line in traceback)
+    plain, last = (*lines, _NUMBER.sub("#", end)), traceback[-1]
     before = first.setdefault(plain, last)
     if (before.node, before.rank) == (last.node, last.rank):
         return traceback

@@ -201,6 +201,8 @@ def _fabric_options_first(words: Sequence[str]) -> list[str]:
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        if word == "--":
+            return [*first, *others, *rest]
         name, separator, _ = word.lstrip("-").partition("=")
         is_own = word.startswith("--") and name.replace("-", "_") in _FABRIC_OPTIONS
         own = first if is_own else others

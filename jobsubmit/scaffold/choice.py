@@ -11,6 +11,7 @@ from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reading import load_program
+from jobsubmit.check.start.alone import joins_processes
 from jobsubmit.config import Settings
 from jobsubmit.errors import BundleError, JobSubmitError
 from jobsubmit.jobs.prepare import Known, examine
@@ -109,19 +110,13 @@ def _by_code(drafts: Sequence[JobDraft], program: Program) -> list[JobDraft]:
         spawn, own = draft_spawn(first, program.boot.path), by_its_own_names(program)
         placed = with_places(first, own[1]["command"]) if own else None
         return [draft for draft in (spawn, placed, *drafts) if draft is not None]
-    if is_plain and program.imports("transformers", "accelerate") and _trains_with(program):
+    if is_plain and any(joins_processes(name) for _, _, name in program.calls):
         launched = draft_torchrun(first, program.boot.path)
         return [draft for draft in (launched, *drafts) if draft is not None]
     is_of_scheduler = len(drafts) > 1 and "--no-python" in str(drafts[-1].fields.get("command"))
     if is_of_scheduler and not takes_ranks_of_torch(program):
         return list(drafts[1:])
     return list(drafts)
-
-
-def _trains_with(program: Program) -> bool:
-    """Return whether a program trains with a library that joins the processes of a launcher, and starts none itself."""
-    called = {name.rpartition(".")[2] for _, _, name in program.calls}
-    return any(name == "Accelerator" or name.endswith(("TrainingArguments", "Trainer")) for name in called)
 
 
 def _program(directory: Path, file: str) -> Program | None:

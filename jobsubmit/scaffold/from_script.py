@@ -41,6 +41,7 @@ _OF_THE_JOB = re.compile(r"(?:SLURM|MASTER|RDZV)_\w+|NNODES|NODE_RANK|WORLD_SIZE
 _HAS_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
 _SHELLS = ("bash", "sh")
 _ENDS_OF_SCRIPTS = (".sh", ".bash")
+_WRITES_FILE = re.compile(r"^\s*(?:echo|printf|date|hostname|nvidia-smi)\b[^#\n]*>\s*[^&\s]", re.MULTILINE)
 _HARMLESS = ("set", "export", "echo", "printf", "date", "hostname", "nvidia-smi", "ulimit")
 _LAUNCHERS = ("torchrun", "launch", "accelerate", "deepspeed")
 _PLAIN = re.compile(r"[A-Za-z][\w-]*")
@@ -84,7 +85,7 @@ def _read_plain_script(words: Sequence[str], directory: Path) -> StartScript | N
     is_all = all(one.words and one.words[0].rpartition("/")[2] in _HARMLESS for one in others)
     if chosen is None or not is_all or not chosen[0].is_sure or chosen[1].launcher not in _LAUNCHERS:
         return None
-    if any(map(is_open, chosen[0].words)):
+    if any(map(is_open, chosen[0].words)) or _WRITES_FILE.search(text):
         return None
     return _started(script, text, chosen, {}, {}, directory)
 

@@ -24,6 +24,7 @@ _NEXT_NUMBER = re.compile(
     r"|max\(\w*(?:ids?|runs?|versions?|nums?|numbers?)\b[^()]*\) \+ 1"
 )
 _OWN_NAME = re.compile(r"(?:time\.)?strftime\(|time\.time\(|datetime\.(?:datetime\.)?(?:utc)?now\(|uuid\.uuid[14]\(")
+_OF_TIME = re.compile(r"%-?[HIMSsfXcT]")  # in a format: not only the date
 _SHARES = re.compile(r"broadcast|all_gather_object|scatter_object")
 _SEARCHES = re.compile(r"\b(?:r?glob|listdir|iterdir|scandir|walk)\(")
 _MOST_FILES = 200
@@ -63,8 +64,11 @@ def check_scattered(code: Code) -> Iterator[Finding]:
         return
     for module, call, name in code.reached.calls:
         path = _folder_of_parts(code, call, name)
-        found = _OWN_NAME.search(_words_of_path(code, path, module)) if path is not None else None
-        if found:
+        parts = origins(code, path, module) if path is not None else []
+        words = "\n".join(ast.unparse(part) for _, part in parts if not isinstance(part, ast.Dict))
+        found = _OWN_NAME.search(words)
+        is_same = "all_reduce" in words or (found and "strftime" in found[0] and not _OF_TIME.search(words))
+        if found and not is_same and argument(call, "no_dist") is None:
             yield Finding(
                 "warning",
                 "scattered-checkpoint",

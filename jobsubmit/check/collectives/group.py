@@ -67,7 +67,8 @@ def _is_asked(place: Place) -> bool:
 
 
 def _asks(node: ast.AST) -> bool:
-    return getattr(node, "attr", getattr(node, "id", "")) in _ASKS
+    name = str(getattr(node, "attr", getattr(node, "id", "")))
+    return name in _ASKS or name.endswith("_initialized")
 
 
 def _needs_group(call: ast.Call, name: str) -> bool:

@@ -26,6 +26,14 @@ TRAINERS = (
 _DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
 _OLD_DEVICES = ("num_processes", "gpus")  # of Lightning 1
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
+_MODEL_AND_DATA = 2  # arguments of LightningCLI
+# Its arguments that leave the settings of the Trainer to the command line.
+_KEEP_NUMBERS = frozenset(
+    [
+        *("model_class", "datamodule_class", "seed_everything_default", "save_config_kwargs", "save_config_callback"),
+        *("run", "trainer_defaults", "subclass_mode_model", "subclass_mode_data", "auto_configure_optimizers"),
+    ]
+)
 _LIGHTNING = ("lightning.", "pytorch_lightning.")
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
 
@@ -229,6 +237,9 @@ def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[
     }:
         return
     settings = _settings_of_trainer(code, read)
+    numbers = [settings.get(name, (None, ""))[0] for name in ("num_nodes", "devices")]
+    if code.facts.has_launcher and all(map(is_count, numbers)) and numbers[0] * numbers[1] == code.world_size:  # type: ignore[operator]
+        return  # Lightning compares only the product
     wanted = {"num_nodes": code.facts.nodes, "devices": code.processes if code.facts.has_launcher else None}
     given = {name: settings.get(name, (None, "")) for name in wanted}
     wrong = [name for name, (value, _) in given.items() if is_count(value) and wanted[name] and value != wanted[name]]
@@ -238,15 +249,21 @@ def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[
             "error" if _has_plain_cli(code) else "warning",
             "lightning-nodes",
             place,
-            f"trainer.{wrong[0]} is {value}, and the job has {wanted[wrong[0]]}: Lightning refuses that",
+            f"trainer.{wrong[0]} is {value}, and the job has {wanted[wrong[0]]}: Lightning refuses that, or each "
+            "process trains alone",
             f"pass {' '.join(f'--trainer.{name}={wanted[name]}' for name in wrong)} to the program",
         )
 
 
 def _has_plain_cli(code: Code) -> bool:
     """Return whether the program surely makes Lightning's own CLI, whose Trainer gets what the job gives it."""
-    return any(
-        name.startswith(_LIGHTNING) and name.endswith(".LightningCLI") and code.reached.is_sure(call, module)
+    makes_own = any(name in TRAINERS for _, _, name in code.reached.calls)
+    return not makes_own and any(
+        name.startswith(_LIGHTNING)
+        and name.endswith(".LightningCLI")
+        and code.reached.is_sure(call, module)
+        and len(call.args) <= _MODEL_AND_DATA
+        and {str(keyword.arg) for keyword in call.keywords} <= _KEEP_NUMBERS
         for module, call, name in code.reached.calls
     )
 

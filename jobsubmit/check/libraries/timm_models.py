@@ -10,7 +10,6 @@ from jobsubmit.check.installed.libraries import Libraries
 from jobsubmit.check.installed.signatures import accepted_names
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Function, Module, class_around, own_method
-from jobsubmit.check.program.registries import names_of
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 10  # calls that hand on the arguments
@@ -56,7 +55,9 @@ def _added_by_timm(libraries: Libraries) -> list[str]:
 def _registered(code: Code, model: str) -> Iterator[tuple[Module, Function]]:
     for module in code.program.modules.values():
         function = module.definitions.get(model)
-        if isinstance(function, ast.FunctionDef) and names_of(function):
+        if isinstance(function, ast.FunctionDef) and any(
+            code.program.name_of(one, module).startswith("timm.") for one in function.decorator_list
+        ):
             yield module, function
 
 

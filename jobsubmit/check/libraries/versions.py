@@ -43,7 +43,7 @@ _MOVED = {
     "int_classes": "int",
 }
 _OF_C = ("torch", "numpy")  # most of what they have is not written in Python
-_ASKS = re.compile(r"version|hasattr", re.IGNORECASE)
+_ASKS = re.compile(r"version|hasattr|\bdir\(", re.IGNORECASE)
 _SHOWN = 4
 _DEEPEST = 8  # modules that hand on a name
 _ALIKE = 0.8  # of difflib: evaluation_strategy and eval_strategy
@@ -88,10 +88,11 @@ def _imports(code: Code, own: Collection[str]) -> Iterator[Finding]:
 
 def _instead(code: Code, names: Sequence[str], node: ast.AST, module: Module) -> str:
     """Return what to import instead of names that a library has no more."""
-    lost = {_last(name) for name in names}
+    is_module_lost = names[0] == getattr(node, "module", "")
+    lost = {alias.name for alias in getattr(node, "names", ())} if is_module_lost else {_last(name) for name in names}
     bound = {alias.asname or alias.name for alias in getattr(node, "names", ()) if alias.name in lost}
     used = {one.id for one in module.of(ast.Name)}
-    if bound and not bound & used:
+    if bound and not bound & used and module is code.program.boot:
         return "remove it, because nothing uses it"
     moved = [_MOVED[name] for name in lost if name in _MOVED and "torch._six" in getattr(node, "module", "")]
     if moved:
@@ -105,7 +106,7 @@ def _similar(code: Code, name: str) -> list[str]:
     owner, _, last = name.rpartition(".")
     known = code.facts.libraries.module(owner)
     names = sorted(known.bindings) if known is not None else []
-    return [one for one in names if last.casefold() in one.casefold() and not one.startswith("_")][:1]
+    return [one for one in names if one.casefold().startswith(last.casefold())][:1]
 
 
 def _missing(code: Code, node: ast.Import | ast.ImportFrom, own: Collection[str]) -> Iterator[str]:
@@ -189,7 +190,8 @@ def _lost_functions(code: Code, own: Collection[str]) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         owner = name.rpartition(".")[0]
         is_asked = isinstance(call.func, ast.Attribute) and "." in owner and _top(name) not in {*own, *_OF_C}
-        if not is_asked or not _is_one_thing(code, call.func, module) or _is_optional(call, module):
+        is_set = _last(name) in code.program.stored_attributes or _last(name) in code.texts
+        if not is_asked or is_set or not _is_one_thing(code, call.func, module) or _is_optional(call, module):
             continue
         if libraries.module(owner) is not None and libraries.lacks(name) and libraries.lacks_module(name):
             top = _top(name)

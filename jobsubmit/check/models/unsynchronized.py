@@ -26,7 +26,10 @@ _SHARES_OTHERWISE = re.compile(
     r"|LocalSGD|hook|rpc|[Pp]ipeline|horovod|SyncFunction"
 )
 _OF_MODEL = re.compile(r"grad|param|weight|flat|bucket|buffer|state|model|\bp\b|tensor")
-_WRAPS_OTHERWISE = re.compile(r"parallel|ddp|fsdp|wrap|reduce|gather|broadcast|sync|prepare|horovod|hvd", re.IGNORECASE)
+_WRAPS_OTHERWISE = re.compile(
+    r"parallel|ddp|fsdp|wrap|reduce|gather|broadcast|sync|prepare|horovod|hvd|distribut|with_|strategy|engine",
+    re.IGNORECASE,
+)
 _OF_GPUS = re.compile(r"\bcuda\b|\buse_cuda\b|device\.type != ['\"]cpu|device\.type == ['\"]cuda")
 _DEEPEST = 4
 _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather")

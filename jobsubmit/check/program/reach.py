@@ -206,11 +206,13 @@ class _Walk:
         truth = self.values.truth(node.test, module)
         if truth is None and _asks_whether_done(node):
             truth = False
+        if truth is None and _makes_group_once(node):
+            truth = True
         if truth is not None:
             taken = node.body if truth else node.orelse
             flow = self._block(taken, module, level)
             # What follows a demand for GPUs is looked at as well: it fails for the same reason.
-            is_demand = flow is _Flow.OUT and self.values.facts.gpus == 0 and ends_program(taken)
+            is_demand = flow is _Flow.OUT and self.values.facts.gpus == 0 and ends_program(self.values, taken, module)
             return _Flow.ON if is_demand and asks_for_gpus(self.values, node.test, module) else flow
         flows = [self._block(body, module, min(level, Reach.PERHAPS)) for body in (node.body, node.orelse)]
         self.waiting += self._called_either_way(node, module, level)
@@ -238,8 +240,12 @@ class _Walk:
         is_caught = any(not _passes_on(handler, module) for handler in node.handlers)
         works = self.values.truth(node, module)
         flow = self._block(node.body, module, min(level, Reach.PERHAPS) if is_caught and not works else level)
-        for handler in node.handlers if not works else ():
+        handled = [
             self._block(handler.body, module, level if works is False else min(level, Reach.PERHAPS))
+            for handler in (node.handlers if not works else ())
+        ]
+        if flow is _Flow.ON and _Flow.OUT in handled and node in module.returning:
+            flow = _Flow.PERHAPS_OUT
         if flow is not _Flow.OUT:
             flow = max(flow, self._block(node.orelse, module, level))
         after = self._block(node.finalbody, module, level)
@@ -341,6 +347,13 @@ def _asks_whether_done(node: ast.If) -> bool:
     is_question = ast.unparse(node.test).endswith(("is_initialized()", ".handlers", ".hasHandlers()"))
     is_plain = is_question and not isinstance(node.test, ast.UnaryOp)
     return is_plain and len(node.body) == 1 and isinstance(node.body[0], ast.Return) and not node.orelse
+
+
+def _makes_group_once(node: ast.If) -> bool:
+    """Return whether a branch makes the process group where there is none: `if not dist.is_initialized():`."""
+    is_question = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+    asks = is_question and ast.unparse(node.test).endswith(".is_initialized()")
+    return asks and not node.orelse and any("init_process_group(" in ast.unparse(one) for one in node.body)
 
 
 def _is_end(name: str) -> bool:

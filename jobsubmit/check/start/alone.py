@@ -40,12 +40,12 @@ def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding
         return
     names = {name for name, value in last.environment.items() if started.environment.get(name) != value}
     is_numbered = started.words != last.words or not names <= {contract.NODE_RANK, contract.NODE_INDEX}
-    sets_rank = any(
-        isinstance(node.ctx, ast.Store) and code.values.of(node.slice, module) == contract.RANK
-        for module, node in code.program.of(ast.Subscript)
-        if code.program.name_of(node.value, module) == "os.environ"
-    )
-    if not is_numbered and not sets_rank and not any(map(_NUMBERS.fullmatch, code.texts)) and not code.program.unread:
+    if (
+        not is_numbered
+        and not _sets_rank(code)
+        and not any(map(_NUMBERS.fullmatch, code.texts))
+        and not code.program.unread
+    ):
         text = f"nothing says to the program which of the {code.facts.nodes} nodes it is on: each would train by itself"
         hint = "start it with torchrun, which needs $NNODES, $NODE_RANK and $MASTER_ADDR, or set resources.nodes: 1"
         if any(name in SPAWNS for _, _, name in code.program.calls):
@@ -56,15 +56,22 @@ def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding
 def _made_to_join(code: Code) -> Iterator[tuple[str, str]]:
     """Yield each library that joins the processes of a launcher, and starts none itself, with the place of its use."""
     for module, call, name in code.reached.calls:
-        library = next((one for one, made in _JOIN.items() if name.startswith(one) and made.search(name)), "")
+        library = joins_processes(name)
         if library and code.reached.is_sure(call, module):
             yield library, module.where(call)
 
 
+def joins_processes(name: str) -> str:
+    """Return the library that joins the processes of a launcher where this function or class is called; else ""."""
+    return next(
+        (library for library, made in _JOIN.items() if name.startswith(f"{library}.") and made.search(name)), ""
+    )
+
+
 def _without_launcher(code: Code, started: Started, library: str, where: str) -> Iterator[Finding]:
-    processes = code.facts.nodes * (code.facts.nproc or 1)
     is_set = any(name in started.environment for name in (contract.RANK, contract.WORLD_SIZE))
-    if processes > 1 and not is_set and "notebook_launcher" not in code.names:
+    starts = any(name in SPAWNS for _, _, name in code.program.calls) or "notebook_launcher" in code.names
+    if code.facts.nodes > 1 and not (is_set or starts or _sets_rank(code)):
         yield Finding(
             "warning",
             "launcher-nodes",
@@ -73,6 +80,15 @@ def _without_launcher(code: Code, started: Started, library: str, where: str) ->
             "starts: each of them would train by itself",
             "write mode: torchrun and boot_file in place of `command`",
         )
+
+
+def _sets_rank(code: Code) -> bool:
+    """Return whether the program sets the variable RANK itself."""
+    return any(
+        isinstance(node.ctx, ast.Store) and code.values.of(node.slice, module) == contract.RANK
+        for module, node in code.program.of(ast.Subscript)
+        if code.program.name_of(node.value, module) == "os.environ"
+    )
 
 
 def _starting_others(code: Code, started: Started) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from jobsubmit.check.libraries.lightning import TRAINERS, trainer_composed
 from jobsubmit.check.origins import seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.facts import COUNT_GPUS
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.registries import registered
 from jobsubmit.check.program.tree import walk
@@ -51,7 +51,10 @@ _OTHER_NODES_OF_LIGHTNING = (
     'GPUs in `backend`, or let Lightning choose: accelerator="auto"'
 )
 _DEEPEST = 6  # calls above each other
-_NUMBER = re.compile(r"rank|size|batch|worker|num|count")
+_NUMBER = re.compile(r"(?:^|_)(?:rank|gpu|index|idx|id)$")
+_ASKS_WHETHER = re.compile(r"is_available\(|device_count\(|is None|is not None")
+_HANDS_ON = re.compile(r"distribut|ddp|parallel|wrap", re.IGNORECASE)
+_SCALER = re.compile(r"^(?:loss_|grad_|amp_|_)?scaler$")
 _DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 _FEWER = (
     "on the local backend the nodes are this machine: start fewer processes (--nodes 1, resources.nproc_per_node), or "
@@ -257,13 +260,24 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
 
 def _asked_of_object(code: Code, call: ast.Call, method: ast.Attribute, module: Module) -> str | None:
     """Return what a method of an object needs a GPU for; None for a method that has nothing to do with devices."""
-    if method.attr == "state_dict" and "scaler" in spelled(method.value):
-        return _scale_of_scaler(call, module)
+    if method.attr == "state_dict" and _SCALER.match(spelled(method.value).rpartition(".")[2]):
+        return _scale_of_scaler(call, module) if _has_scaler_of_gpus(code) else ""
     if method.attr == "cuda" and "cuda" not in code.program.methods:
         return ".cuda()"
     if method.attr == "to" and (call.args or argument(call, "device")):
         return _moved_to(code, call.args[0] if call.args else argument(call, "device"), module)
     return None
+
+
+def _has_scaler_of_gpus(code: Code) -> bool:
+    """Return whether all that scales losses in the program are torch's scalers for GPUs, or wrap them."""
+    devices = {
+        ast.unparse(call.args[0]) if name == "torch.amp.GradScaler" and call.args else "'cuda'"
+        for _, call, name in code.program.calls
+        if name.endswith("GradScaler") and name.startswith("torch.")
+    }
+    classes = (node for _, node in code.program.of(ast.ClassDef) if "scaler" in node.name.lower())
+    return devices == {"'cuda'"} and all("GradScaler" in ast.unparse(node) for node in classes)
 
 
 def _scale_of_scaler(call: ast.Call, module: Module) -> str:
@@ -279,11 +293,20 @@ def _hands_devices_to_ddp(code: Code, call: ast.Call) -> bool:
     """Return whether a method that a call may mean hands its `device_ids` on to DistributedDataParallel."""
     if argument(call, "device_ids") is None or not isinstance(call.func, ast.Attribute):
         return False
+    methods = [(home, method) for home, _, method in code.program.methods.get(call.func.attr, ())]
+    handing = [method for home, method in methods if _hands_on(code, method, home)]
+    return bool(handing) and (len(handing) == len(methods) or _HANDS_ON.search(call.func.attr) is not None)
+
+
+def _hands_on(code: Code, method: Function, module: Module) -> bool:
+    """Return whether a method surely gives its `device_ids` to DistributedDataParallel as they are."""
+    if (method, "device_ids") in module.own_stores:
+        return False
     return any(
         isinstance(inner, ast.Call)
-        and is_ddp(code.program.name_of(inner.func, home))
+        and is_ddp(code.program.name_of(inner.func, module))
         and spelled(argument(inner, "device_ids") or inner) == "device_ids"
-        for home, _, method in code.program.methods.get(call.func.attr, ())
+        and not _tests_above(inner, module)
         for inner in walk(method)
     )
 
@@ -297,8 +320,8 @@ def _asked_of_torch(code: Code, call: ast.Call, name: str, module: Module) -> st
     if name in _NEEDS_GPU:
         return f"{name}()"
     if name == "torch.accelerator.current_accelerator":
-        is_unchecked = not call.args and not call.keywords
-        return f"what {name}() gives" if is_unchecked and code.facts.has_nccl is True else ""
+        is_used = code.facts.has_nccl is True and not (call.args or call.keywords) and _is_used(call, module)
+        return f"what {name}() gives" if is_used else ""
     made_on = argument(call, "device") if _MAKES.match(name) else None
     if made_on is not None:
         text = device_text(code, made_on, module)
@@ -306,14 +329,24 @@ def _asked_of_torch(code: Code, call: ast.Call, name: str, module: Module) -> st
     return divided_by_gpus(call, module) if name in COUNT_GPUS else ""
 
 
+def _is_used(call: ast.Call, module: Module) -> bool:
+    """Return whether a program uses what a call gives, and nothing in its scope asks whether that is there."""
+    scope = module.scope_of(call)
+    own = [node for node in scope.body if not isinstance(node, (*FUNCTIONS, ast.ClassDef))]
+    above = module.parents.get(call)
+    is_said = isinstance(above, ast.Call) and spelled(above.func) == "print"
+    return not is_said and not any(_ASKS_WHETHER.search(ast.unparse(node)) for node in own)
+
+
 def divided_by_gpus(call: ast.expr, module: Module) -> str:
     """Return the division of a number by what a call gives: `rank % torch.cuda.device_count()`."""
     above = module.parents.get(call)
     if not isinstance(above, ast.BinOp) or above.right is not call or not isinstance(above.op, _DIVISIONS):
         return ""
-    made = seen_through(above.left, module)
-    is_named_so = isinstance(made, ast.Attribute) and _NUMBER.search(made.attr) is not None
-    is_number = is_named_so or isinstance(made, ast.Call) or isinstance(getattr(made, "value", None), int)
+    left, made = above.left, seen_through(above.left, module)
+    is_named_so = _NUMBER.search(spelled(left).rpartition(".")[2]) is not None
+    is_computed = isinstance(made, ast.Call) and spelled(made.func).rpartition(".")[2] in ("int", "get_rank", "len")
+    is_number = is_named_so or is_computed or not isinstance(above.op, ast.Mod)  # else it may put a value into a text
     return f"`{ast.unparse(above)}`" if is_number else ""
 
 

@@ -30,7 +30,8 @@ SAID = {
     "strategy registered.": "cannot divide the operator aten._scaled",
     "    gpu = args.rank % torch.cuda.device_count()\n          ~~~~~~~~~~^~~~~~~~~~~~~~~\nZeroDivisionError: integer "
     "modulo by zero": "by the number of GPUs",
-    "KeyError: 'scale'": "GradScaler is empty",
+    "    scale = loss_scaler.state_dict()['scale']\n            ~~~~~^^^^\nKeyError: 'scale'": "GradScaler is empty",
+    "FileNotFoundError: [Errno 2] No such file or directory: b'/data/x'": "the file /data/x",
     "RuntimeError: Work::getFuture not implemented": "no future",
     "RuntimeError: TensorBoardCallback requires tensorboard to be installed. Either update": "package tensorboard",
     "ImportError: DeepSpeed is not installed => run `pip install deepspeed`": "package DeepSpeed",

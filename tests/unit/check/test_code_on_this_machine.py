@@ -197,45 +197,6 @@ def test_a_process_group_for_a_device_without_a_number(device: str, is_refused: 
     assert ("group-device" in found(tmp_path, text, **HERE)) is is_refused
 
 
-OF_HUB = """
-from datasets import load_dataset
-from transformers import AutoModel
-AutoModel.from_pretrained("bert-base-cased")
-AutoModel.from_pretrained("org/model")
-AutoModel.from_pretrained("outputs/last")
-load_dataset("csv", data_files="x.csv")
-"""
-
-
-@pytest.mark.parametrize(
-    ("variables", "fields", "missing"),
-    [
-        ({}, {}, []),
-        ({"HF_HUB_OFFLINE": "1"}, {}, ["bert-base-cased", "org/model"]),
-        ({}, {"env": {"HF_HUB_OFFLINE": "1"}}, ["bert-base-cased", "org/model"]),
-        ({"HF_HUB_OFFLINE": "0"}, {}, []),
-        ({"HF_HUB_OFFLINE": "1", "HF_HOME": "CACHE"}, {}, ["bert-base-cased"]),
-        ({"HF_HUB_OFFLINE": "1"}, {"inputs": [{"name": "HF_HOME", "uri": "CACHE", "as": "env"}]}, []),
-    ],
-)
-def test_what_the_cache_of_the_hub_lacks(
-    variables: dict[str, str],
-    fields: dict[str, Any],
-    missing: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (tmp_path / "cache/hub/models--org--model").mkdir(parents=True)
-    fields = {name: value for name, value in fields.items() if name != "inputs"} | (
-        {"inputs": [{**fields["inputs"][0], "uri": str(tmp_path / "cache")}]} if "inputs" in fields else {}
-    )
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value.replace("CACHE", str(tmp_path / "cache")))
-    with_files(tmp_path, {"code/train.py": OF_HUB})
-    shown = [one.text for one in findings(tmp_path / "code", **HERE, **fields) if one.check == "download"]
-    assert [text.rpartition(" ")[2] for text in shown] == missing
-
-
 @pytest.mark.parametrize(
     ("call", "is_said"),
     [("MNIST(FOLDER, download=True)", True), ("MNIST('data')", False), ("Own(FOLDER)", False)],

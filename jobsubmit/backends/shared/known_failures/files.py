@@ -6,18 +6,18 @@ from jobsubmit.backends.shared.known_failures.known_failure import KnownFailure
 
 ROWS = (
     KnownFailure(
-        r"FileNotFoundError: (?!Couldn't find)[^\n]*?(?<![A-Za-z])['\"]([^'\"\n]+)['\"]",
+        r"FileNotFoundError: (?!Couldn't find)[^\n]*?(?<![A-Za-z]{2})['\"]([^'\"\n]+)['\"]",
         "the file {0}, or its folder, is not on the node",
         "if the code writes the file, create its folder first: os.makedirs(FOLDER, exist_ok=True); if it reads the "
         "file, put it into the code directory, where relative paths start, or name its folder in `inputs`",
     ),
     KnownFailure(
-        r"FileExistsError: [^\n]*?(?<![A-Za-z])['\"]([^'\"\n]+)['\"]",
+        r"FileExistsError: [^\n]*?(?<![A-Za-z]{2})['\"]([^'\"\n]+)['\"]",
         "{0} exists already: perhaps another process made it",
         "call os.makedirs(FOLDER, exist_ok=True), or let only rank 0 make it",
     ),
     KnownFailure(
-        r"PermissionError: [^\n]*?(?<![A-Za-z])['\"]([^'\"\n]+)['\"]",
+        r"PermissionError: [^\n]*?(?<![A-Za-z]{2})['\"]([^'\"\n]+)['\"]",
         "the process may not use {0}",
         "check on the node who owns it (ls -ld), or write to a folder of the job: outputs",
     ),

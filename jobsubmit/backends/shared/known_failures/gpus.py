@@ -18,7 +18,8 @@ ROWS = (
     ),
     KnownFailure(
         r"ProcessGroupNCCL is only supported with GPUs|requires at least one CUDA device"
-        r"|Found no NVIDIA driver|Not enough GPUs available|No CUDA GPUs|There are currently no available devices found"
+        r"|Found no NVIDIA driver|Not enough GPUs available!|No CUDA GPUs"
+        r"|There are currently no available devices found"
         r"|No supported gpu backend found|SyncBatchNorm layers only work with GPU modules",
         "the code needs a GPU, and this node has none",
         "request GPUs (Slurm: backend.gpus_per_node; Volcano: nvidia.com/gpu in backend.resources; "

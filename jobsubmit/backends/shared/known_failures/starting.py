@@ -54,7 +54,7 @@ ROWS = (
     KnownFailure(
         r"Max retries exceeded with url|urlopen error|LocalEntryNotFoundError|couldn't connect to 'https?://"
         r"|Couldn't find (?:a module script|any data file) at|doesn't exist on the (?:Hugging Face )?Hub"
-        r"|Couldn't reach",
+        r"|Couldn't reach (?:https?:|\S+ on the Hub)",
         "a download failed: the node does not reach the server",
         "if the nodes have no access to the internet, download it into a folder here before; for Hugging Face, add to "
         'the job file inputs: [{name: HF_HOME, uri: FOLDER, as: env}] and env: {HF_HUB_OFFLINE: "1"}, for torch.hub '

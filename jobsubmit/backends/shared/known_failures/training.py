@@ -158,7 +158,7 @@ ROWS = (
         "use the local rank, or divide by max(torch.cuda.device_count(), 1)",
     ),
     KnownFailure(
-        r"KeyError: 'scale'",
+        r"state_dict\(\)[\s\S]{0,300}KeyError: 'scale'",
         "the state_dict() of a GradScaler is empty without GPUs",
         'use scaler.get_scale(), or state_dict().get("scale", 1.0)',
     ),
