@@ -347,6 +347,9 @@ folder = new_folder(pathlib.Path("out"))
         ("engine.save_checkpoint('out')", False),
         ("torch.distributed.checkpoint.save({}, checkpoint_id=f'out/{time.strftime(\"%H%M%S\")}')", True),
         ("if rank == 0:\n    torch.save({}, folder / 'x.pt')", False),
+        ("torch.distributed.checkpoint.save({}, checkpoint_id='out/' + time.strftime('%Y%m%d'))", False),
+        ("torch.distributed.checkpoint.save({}, checkpoint_id=f'{time.time()}', no_dist=True)", False),
+        ("info = {'dir': 'out', 'at': time.time()}\nengine.save_checkpoint(save_dir=info['dir'])", False),
     ],
 )
 def test_parts_of_a_checkpoint_in_folders_of_each_rank(lines: str, is_scattered: bool, tmp_path: Path) -> None:

@@ -371,3 +371,82 @@ main(EVALUATE)
 def test_a_return_that_this_job_does_not_reach_hides_nothing(evaluate: str, level: list[str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(IMPORTED + RETURNS.replace("EVALUATE", evaluate))
     assert [one.level for one in findings(tmp_path, **HERE) if one.check == "cuda-on-cpu"] == level
+
+
+TRAINED = f"""{GROUP}
+def train(device):
+    nn.Linear(1, 1)(torch.ones(1, 1)).sum().backward()
+def report():
+    if not torch.cuda.is_available():
+        print("no memory statistics")
+        sys.exit(0)
+    print(torch.cuda.max_memory_allocated())
+def get_args():
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dry-run", action="store_true")
+    return parser.parse_args()
+def maintain_cache():
+    if not torch.cuda.is_available():
+        return
+    torch.cuda.empty_cache()
+"""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "train('cpu')\nreport()\n",
+        "def main():\n    train('cpu')\n    if not torch.cuda.is_available():\n        return\n    report()\nmain()\n",
+        "maintain_cache()\ntrain('cpu')\n",
+        "if not torch.cuda.is_available():\n    sys.exit(train('cpu'))\n",
+        "if not torch.cuda.is_available():\n    print(train('cpu'))\n    sys.exit()\n",
+        "args = get_args()\nif args.dry_run:\n    print(args)\n    sys.exit()\ntrain('cpu')\n",
+    ],
+)
+def test_a_program_that_ends_after_it_trained_or_for_another_reason(lines: str, tmp_path: Path) -> None:
+    assert "unfulfilled" not in found(tmp_path, f"{TRAINED}{lines}", **HERE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "acc = torch.accelerator.current_accelerator()\n"
+        "use = acc is not None and torch.accelerator.device_count() > 0\n"
+        "device = torch.device(acc.type, 0) if use else torch.device('cpu')\n",
+        "print(torch.accelerator.current_accelerator())\n",
+        "class StandardScaler:\n    def state_dict(self):\n        return {'scale': 1}\n"
+        "scaler = StandardScaler()\nprint(scaler.state_dict()['scale'], torch.cuda.amp.GradScaler)\n",
+        "scaler = torch.amp.GradScaler('cpu')\nprint(scaler.state_dict()['scale'])\n",
+        "class Task:\n    def prepare(self, device_ids=None):\n"
+        "        self.model = DDP(nn.Linear(1, 1), device_ids=device_ids)\n"
+        "class Loader:\n    def prepare(self, device_ids):\n        self.ids = device_ids\n"
+        "Loader().prepare(device_ids=[0])\n",
+        "def bold(text):\n    return text\nprint(bold('GPUs: %d') % torch.cuda.device_count())\n",
+        "def pick():\n    if os.path.exists('lock'):\n        pass\n    else:\n        try:\n"
+        "            torch.cuda.init()\n        except RuntimeError:\n            return 'cpu'\n"
+        "    torch.zeros(3).cuda()\nif os.path.exists('x'):\n    pick()\n",
+    ],
+)
+def test_what_needs_no_gpu(text: str, tmp_path: Path) -> None:
+    assert "cuda-on-cpu" not in found(tmp_path, f"{IMPORTED}{text}", **HERE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import transformers\nos.environ['RANK'] = os.environ['NODE_RANK']\n"
+        "transformers.Trainer(args=transformers.TrainingArguments('x')).train()\n",
+        "from accelerate import Accelerator\ndef work(rank):\n    Accelerator(cpu=True)\nmp.spawn(work, nprocs=2)\n",
+    ],
+)
+def test_a_program_that_connects_its_processes_itself(text: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(IMPORTED + text)
+    shown = findings(tmp_path, **HERE, command="python train.py", resources={"nodes": 2, "nproc_per_node": 1})
+    assert not [one for one in shown if "only joins" in one.text]
+
+
+@pytest.mark.parametrize("kind", ["staticmethod", "classmethod"])
+def test_a_module_that_a_function_of_a_class_imports(kind: str, tmp_path: Path) -> None:
+    text = f"class IO:\n    @{kind}\n    def save(*words):\n        import gone\nIO.save()\n"
+    (tmp_path / "train.py").write_text(text)
+    assert "packages" in {one.check for one in findings(tmp_path, {"gone"}, **HERE)}

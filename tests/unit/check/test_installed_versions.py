@@ -418,3 +418,27 @@ def test_what_to_import_instead_of_a_lost_name(text: str, hint: str, tmp_path: P
 def test_a_function_that_a_module_of_a_library_has_lost(text: str, lost: str, tmp_path: Path) -> None:
     shown = [one.text for one in check(tmp_path, text) if one.check == "library-version"]
     assert shown == ([f"the nodes have lib 2.0, which has no {lost}"] if lost else [])
+
+
+def test_models_of_a_registry_of_the_code_itself(tmp_path: Path) -> None:
+    with_files(tmp_path / "site", TIMM)
+    own = "def register_model(function):\n    return function\n"
+    text = OF_TIMM.replace("import create_model, register_model", f"import create_model\n{own}")
+    shown = check(tmp_path, text.replace("BODY", "return Own(**kwargs)").replace("CLASS", "a=1"))
+    assert not [one for one in shown if one.check == "library-version"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import lib.kinds as k\nk.own = print\nk.own()\n", "import lib.kinds as k\nsetattr(k, 'own', 1)\nk.own()\n"],
+)
+def test_what_the_program_gives_a_library_itself(text: str, tmp_path: Path) -> None:
+    assert not [one for one in check(tmp_path, text) if one.check == "library-version"]
+
+
+def test_what_a_module_has_lost_that_is_gone_itself(tmp_path: Path) -> None:
+    (shown,) = check(tmp_path, "from lib._six import inf\nprint(inf)\n")
+    assert "import what this version has" in str(shown.hint)
+    with_files(tmp_path / "site", {"torch-2.9.0.dist-info/METADATA": "", "torch/__init__.py": "inf = 1\n"})
+    (shown,) = check(tmp_path, "from torch._six import inf\nprint(inf)\n")
+    assert str(shown.hint).startswith("use torch.inf, or")

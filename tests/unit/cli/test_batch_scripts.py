@@ -195,6 +195,7 @@ def test_a_shell_script_that_only_starts_a_launcher(text: str, command: str, tmp
         "if [ -e $DATA ]; then torchrun --nproc_per_node 2 train.py; fi\n",
         "torchrun --nproc_per_node 2 train.py --port $(shuf -i 1-9 -n 1)\n",
         "python train.py\n",
+        "echo '{}' > cfg.json\ntorchrun --nproc_per_node 2 train.py --cfg cfg.json\n",
     ],
 )
 def test_a_shell_script_that_does_more_stays_a_command(text: str, tmp_path: Path) -> None:

@@ -701,6 +701,13 @@ def test_what_only_joins_the_processes_of_a_launcher_gets_one(tmp_path: Path) ->
     )
 
 
+def test_what_starts_its_processes_itself_gets_no_launcher(tmp_path: Path) -> None:
+    text = "from transformers import AutoTokenizer\nimport lightning as L\n"
+    text += "L.Trainer(devices=2, accelerator='cpu').fit(None)\n"
+    (tmp_path / "train.py").write_text(text)
+    assert choose_draft("python train.py", tmp_path, load_settings()).fields["command"] == "python train.py"
+
+
 def test_the_words_of_a_launcher_of_the_code_stay_in_order() -> None:
     words = "--nproc_per_node 2 ./main.py --arch resnet50 -b 2 d"
     fields = drafts_from_command(f"python multiproc.py {words}")[0].fields

@@ -121,3 +121,17 @@ def test_the_launcher_that_ends_last_takes_two_lines() -> None:
         "shown: 2 (`jobsubmit logs`)",
         "after",
     ]
+
+
+def test_tracebacks_of_different_lines_are_different() -> None:
+    told = [
+        (rank, text.replace("line 1", f"line {rank + 3}")) for rank in (0, 1) for text in (*TRACEBACK, "KeyError: 3")
+    ]
+    assert lines_of(*told) == [text for _, text in told]
+
+
+def test_what_only_looks_like_a_frame_is_shown() -> None:
+    assert lines_of((0, "frame #1: psnr 30.1"), (0, "frame #2: psnr 31.0")) == [
+        "frame #1: psnr 30.1",
+        "frame #2: psnr 31.0",
+    ]
