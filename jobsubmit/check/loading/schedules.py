@@ -16,6 +16,7 @@ from jobsubmit.common.finding import Finding
 
 _MAKES_SCHEDULE = re.compile(r"sched|warmup|onecycle|cosine|anneal|\blr_", re.IGNORECASE)
 _SIZE = re.compile(r"batch_?size[\"'\])]*$", re.IGNORECASE)
+_DIVISIONS = (ast.Div, ast.FloorDiv)
 _OF_WORLD = re.compile(
     r"world|dist_|replica|procs|n_?gpus?\b|gpus|num_gpu|n_?procs?\b|nproc|num_proc|device_count|rank", re.IGNORECASE
 )
@@ -117,7 +118,7 @@ def _divisions(code: Code, node: ast.expr, module: Module) -> Iterator[tuple[Mod
     """Yield the divisions that a number comes from."""
     for home, part in origins(code, node, module):
         for inner in walk(part):
-            if isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Div, ast.FloorDiv)):
+            if isinstance(inner, ast.BinOp) and isinstance(inner.op, _DIVISIONS):
                 yield home, inner
 
 
@@ -140,16 +141,21 @@ def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str,
         return False
     whole = next((above for above in module.above(division) if isinstance(above, ast.stmt)), division)
     above = module.parents.get(division)
-    is_divisor = isinstance(above, ast.BinOp) and above.right is division
+    is_divisor = isinstance(above, ast.BinOp) and above.right is division and isinstance(above.op, _DIVISIONS)
     return not is_divisor and not _OF_WORLD.search(f"{ast.unparse(whole)}\n{words_of(code, division.right, module)}")
+
+
+def _last_name(node: ast.expr) -> str:
+    """Return the last name of an expression: a function may get `args.batch_size` as its `batch_size`."""
+    return spelled(node).rpartition(".")[2] or ast.unparse(node)
 
 
 def _is_size_of_loader(code: Code, size: ast.expr, trained: list[ast.Call]) -> bool:
     """Return whether a number seems to be what each process takes at once: the program never divides such a number."""
     is_size = _SIZE.search(ast.unparse(size)) is not None
     own = [argument(call, "batch_size", 1) for call in trained]
-    if any(one is not None and ast.unparse(one) != ast.unparse(size) for one in own):
+    if any(one is not None and _last_name(one) != _last_name(size) for one in own):
         return False
-    divided = (node.left for _, node in code.program.of(ast.BinOp) if isinstance(node.op, (ast.Div, ast.FloorDiv)))
+    divided = (node.left for _, node in code.program.of(ast.BinOp) if isinstance(node.op, _DIVISIONS))
     sizes = (one for one in divided if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)))
     return is_size and not any(_SIZE.search(ast.unparse(one)) for one in sizes)

@@ -450,3 +450,11 @@ def test_a_module_that_a_function_of_a_class_imports(kind: str, tmp_path: Path) 
     text = f"class IO:\n    @{kind}\n    def save(*words):\n        import gone\nIO.save()\n"
     (tmp_path / "train.py").write_text(text)
     assert "packages" in {one.check for one in findings(tmp_path, {"gone"}, **HERE)}
+
+
+def test_data_beside_the_code_that_a_configuration_names(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    text = "import sys, yaml\nsettings = yaml.safe_load(open(sys.argv[1]))\n"
+    with_files(tmp_path / "code", {"train.py": text, "configs/base.yaml": "data:\n  root: ../data\n"})
+    texts = [one.text for one in findings(tmp_path / "code", **HERE, args=["configs/base.yaml"])]
+    assert "uses ../data, which is outside the code directory and is not uploaded" in texts

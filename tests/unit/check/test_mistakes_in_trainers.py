@@ -676,3 +676,52 @@ def test_what_only_looks_like_a_mistake(check: str, text: str, tmp_path: Path) -
 def test_words_that_something_else_reads(reads: str, tmp_path: Path) -> None:
     text = f"import argparse\n{reads}\nparser = argparse.ArgumentParser()\nargs, _ = parser.parse_known_args()\n"
     assert "argument-ignored" not in found(tmp_path, text, hyperparameters={"epochs": "3"})
+
+
+LOADED_BY_A_FUNCTION = f"""{STARTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default=8)
+parser.add_argument("--epochs", type=int, default=3)
+args = parser.parse_args()
+def get_loader(batch_size=32):
+    data = TensorDataset(torch.ones(64, 1))
+    sampler = DistributedSampler(data)
+    return DataLoader(data, batch_size=batch_size, sampler=sampler), sampler
+class Trainer:
+    def __init__(self, args, train_loader):
+        self.args, self.train_loader = args, train_loader
+        self.model = DDP(nn.Linear(1, 1).cuda())
+        self.optim = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        steps = self.args.epochs * LENGTH
+        self.lr_scheduler = self.make_scheduler(steps)
+    def make_scheduler(self, steps):
+        return torch.optim.lr_scheduler.OneCycleLR(self.optim, 0.1, total_steps=steps)
+train_loader, sampler = get_loader(batch_size=args.batch_size)
+Trainer(args, train_loader)
+"""
+
+
+@pytest.mark.parametrize(
+    ("length", "is_said"),
+    [("(len(self.train_loader.dataset) // self.args.batch_size)", True), ("len(self.train_loader)", False)],
+)
+def test_a_schedule_for_the_batches_of_all_processes(length: str, is_said: bool, tmp_path: Path) -> None:
+    text = LOADED_BY_A_FUNCTION.replace("LENGTH", length)
+    assert ("schedule-length" in found(tmp_path, text, **GPUS)) is is_said
+
+
+def test_a_sampler_before_the_group_that_a_trainer_makes(tmp_path: Path) -> None:
+    text = f"{IMPORTED}def setup():\n    if not dist.is_initialized():\n        dist.init_process_group('nccl')\n"
+    text += "class Trainer:\n    def __init__(self):\n        setup()\n"
+    load, make = "DistributedSampler([1, 2])\n", "Trainer()\n"
+    assert "no-init" in found(tmp_path, text + load + make, **GPUS)
+    assert "no-init" not in found(tmp_path, text + make + load, **GPUS)
+
+
+def test_a_rank_that_is_asked_for_only_where_there_is_a_group(tmp_path: Path) -> None:
+    text = f"{IMPORTED}def is_dist_avail_and_initialized():\n    return dist.is_available() and dist.is_initialized()\n"
+    text += (
+        "def get_rank():\n    if not is_dist_avail_and_initialized():\n        return 0\n    return dist.get_rank()\n"
+    )
+    text += "if get_rank() == 0:\n    print('first')\ndist.init_process_group('nccl')\nprint(get_rank())\n"
+    assert "no-init" not in found(tmp_path, text, **GPUS)
