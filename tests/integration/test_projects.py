@@ -145,7 +145,7 @@ def test_data_that_git_ignores_and_a_configurator(jobsubmit: Command, tmp_path: 
     told = jobsubmit("validate", "job.yaml", code=3).stderr
     assert "ignored by .gitignore line 1: *.bin" in told
     assert "add the line !data/shakespeare/train.bin to .jobignore" in told
-    assert "set backend: gloo in `hyperparameters`" in told
+    assert "pass --backend=gloo" in told
     (tmp_path / ".jobignore").write_text("!data/shakespeare/train.bin\n")
     trained(jobsubmit, "--set", "hyperparameters.backend=gloo")
 
