@@ -12,9 +12,9 @@ QUIETLY := --no-print-directory
 
 help:
 	@echo 'make demo      train on 2 emulated nodes x 2 processes, from nothing'
-	@echo 'make check     a minute: format, lint, types, layers, unit tests'
-	@echo 'make test      15 minutes on 2 cores: make check, then each backend and store, with real servers and training'
-	@echo 'make test-all  an hour: make test, many more shapes of training, faults, fuzzing, scale, timing, 15 kills'
+	@echo 'make check     3 minutes on 2 cores: format, lint, types, layers, unit tests'
+	@echo 'make test      half an hour on 2 cores: make check, then each backend and store, with real servers and training'
+	@echo 'make test-all  over an hour: make test, many more shapes of training, faults, fuzzing, scale, timing, 15 kills'
 	@echo 'make chaos     half an hour: kill a random process of a training, 100 times'
 	@echo 'make fuzz      half an hour: thousands of random, malformed job files, values, logs and manifests'
 	@echo 'make defects   half an hour: put fixed defects back one by one, and report which tests notice'
@@ -29,7 +29,7 @@ check: $(DEV)
 	$(MAKE) $(QUIETLY) static
 	$(BIN)/pytest -n 2
 
-# What is checked in a minute needs nothing of what is installed and built meanwhile.
+# What make check does needs nothing of what is installed and built meanwhile.
 test: $(DEV)
 	JOBSUBMIT_PROGRESS=log $(MAKE) $(QUIETLY) -j2 check engines
 	$(MAKE) $(QUIETLY) integration
