@@ -16,14 +16,13 @@ from jobsubmit.check.program.module import Module, own_method, spelled
 from jobsubmit.check.program.operations import is_open
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import is_executed
-from jobsubmit.check.start.no_gpus import divided_by_gpus
+from jobsubmit.check.start.no_gpus import DIVISIONS, divided_by_gpus
 from jobsubmit.common.finding import Finding
 
 _LONGEST_LIST = 60  # letters
 _MOST_VALUES = 3
 _DEEPEST = 3  # calls above each other
 _CHANGE_VALUES = "change the values that the job gives"
-_DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
 
 def check_conditions(code: Code) -> Iterator[Finding]:
@@ -172,7 +171,7 @@ def _divided_by_zero(code: Code) -> Iterator[Finding]:
     if code.processes == 0:
         return  # that is the reason, and an error of its own
     for module, node in code.program.of(ast.BinOp):
-        if not isinstance(node.op, _DIVISIONS) or isinstance(node.right, ast.Constant):
+        if not isinstance(node.op, DIVISIONS) or isinstance(node.right, ast.Constant):
             continue
         if isinstance(node.op, ast.Mod) and not _is_number(code, node.left, module):
             continue  # it may put a value into a text

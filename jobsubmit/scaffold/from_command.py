@@ -34,18 +34,9 @@ _UNDERSTOOD = (
     *("nodes", "ntasks", "ntasks_per_node", "np", "H", "per_node", "x"),
 )
 _NOT_NEEDED = (
-    *(
-        "standalone",
-        "node_rank",
-        "master_addr",
-        "master_port",
-        "rdzv_endpoint",
-        "rdzv_id",
-        "rdzv_conf",
-        "local_addr",
-        "no_ssh",
-    ),
+    *("node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "local_addr", "no_ssh"),
     *("machine_rank", "main_process_ip", "main_process_port", "main_address", "main_port", "hostfile", "same_network"),
+    "standalone",
 )
 _TORCHRUN = (
     'exec python -m torch.distributed.run --nnodes="$NNODES" --node_rank="$NODE_RANK" '

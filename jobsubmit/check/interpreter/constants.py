@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from jobsubmit.check.program.facts import SYSTEM
+
 CONSTANTS: Mapping[str, Any] = {
     "argparse.REMAINDER": argparse.REMAINDER,
     "argparse.SUPPRESS": argparse.SUPPRESS,
@@ -19,6 +21,5 @@ CONSTANTS: Mapping[str, Any] = {
     "os.sep": "/",
     "os.path.sep": "/",
     "sys.maxsize": sys.maxsize,
-    "sys.platform": "linux",
-    "os.name": "posix",
+    **SYSTEM,
 }

@@ -44,6 +44,7 @@ from jobsubmit.check.interpreter.scaling import carrier_in
 from jobsubmit.check.interpreter.signals import Ended
 from jobsubmit.check.interpreter.special import OF_FILES
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, parse_text
+from jobsubmit.check.program.facts import named_as_in_torch
 from jobsubmit.check.program.module import EXITS
 from jobsubmit.check.program.operations import CONVERT, PATH_FUNCTIONS, UNKNOWN, lifted
 from jobsubmit.check.program.python_configuration import read_python_configuration
@@ -52,7 +53,6 @@ from jobsubmit.check.program.reading import find_module
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
 
-_OF_DEEPSPEED = "deepspeed.comm."  # its functions have the names of those of torch.distributed
 _MOMENTS = (
     *("time.strftime", "time.ctime", "time.asctime", "datetime.datetime.now.strftime", "datetime.now.strftime"),
     *("datetime.datetime.now.isoformat", "datetime.datetime.today.strftime", "datetime.datetime.utcnow.strftime"),
@@ -84,8 +84,8 @@ def value_of_external(run: Calls, name: str, args: list[Any], keywords: dict[str
         held = plain(args[0])
         found = read_python_configuration(run.program, str(held)) if isinstance(held, str) else UNKNOWN
         return (boxed(found, by_attribute=True),)
-    if name.startswith(("torch.", _OF_DEEPSPEED)):
-        return value_of_torch(run, name.replace(_OF_DEEPSPEED, "torch.distributed."), args, keywords)
+    if (of_torch := named_as_in_torch(name)).startswith("torch."):
+        return value_of_torch(run, of_torch, args, keywords)
     if name.startswith(("omegaconf.OmegaConf.", "OmegaConf.")):
         return (value_of_omegaconf(run, last, args),)
     if name.startswith("timm.") and last == "create_model":

@@ -110,15 +110,16 @@ def _may_share(code: Code) -> bool:
 
 def _averages_gradients(code: Code) -> bool:
     """Return whether the program combines gradients or parameters of several processes, not only sends those of one."""
-    return any(
-        _is_of_model(code, call, name, module) and not name.endswith(".broadcast")
-        for module, call, name in code.reached.calls
-    )
+    return any(not name.endswith(".broadcast") for name in _collectives_of_model(code))
 
 
 def averages_itself(code: Code) -> bool:
     """Return whether the program averages gradients or parameters by collectives of its own."""
-    return any(_is_of_model(code, call, name, module) for module, call, name in code.reached.calls)
+    return any(True for _ in _collectives_of_model(code))
+
+
+def _collectives_of_model(code: Code) -> Iterator[str]:
+    return (name for module, call, name in code.reached.calls if _is_of_model(code, call, name, module))
 
 
 def _averaging_that_is_not_called(code: Code) -> str:

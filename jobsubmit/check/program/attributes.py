@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.check.program import yacs
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.entries import with_entries
+from jobsubmit.check.program.facts import SYSTEM
 from jobsubmit.check.program.functions import returned_expression
 from jobsubmit.check.program.hydra import MISSING
 from jobsubmit.check.program.library_calls import arguments_as_mapping
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
 
 _MOST_PLACES = 8  # that set an attribute
-SYSTEM = {"sys.platform": "linux", "os.name": "posix"}  # of the nodes
 _MOST_SAME = 3  # that give it the same value
 _LONGEST_WAY = 5  # of calls that lead to a place
 

@@ -10,9 +10,15 @@ from jobsubmit.check.installed.libraries import Libraries
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.spec.modes import Start
 
+SYSTEM = {"sys.platform": "linux", "os.name": "posix"}  # of the nodes
 COUNT_GPUS = ("torch.cuda.device_count", "torch.accelerator.device_count")
 ONLY_ON_MACS = ("torch.backends.mps.is_available", "torch.backends.mps.is_built", "torch.mps.is_available")
 ASK_FOR_GPUS = (*COUNT_GPUS, "torch.cuda.is_available", "torch.accelerator.is_available")
+
+
+def named_as_in_torch(name: str) -> str:
+    """Return the name of a function of DeepSpeed's communication as torch.distributed has it; others as they are."""
+    return name.replace("deepspeed.comm.", "torch.distributed.")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, read_configuration
-from jobsubmit.check.program.facts import ASK_FOR_GPUS, ONLY_ON_MACS
+from jobsubmit.check.program.facts import ASK_FOR_GPUS, ONLY_ON_MACS, named_as_in_torch
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.omegaconf import value_of_omegaconf
 from jobsubmit.check.program.operations import (
@@ -45,7 +45,7 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
     """Return what a function returns, by its whole name; UNKNOWN for one that is not known. May raise any error."""
     if name.rpartition(".")[2] in _MAPPINGS:
         return _mapping(values, node, module)
-    name = name.replace("deepspeed.comm.", "torch.distributed.")
+    name = named_as_in_torch(name)
     if name.startswith("torch.") and (value := _of_torch(values, name, node)) is not None:
         return value
     if name in ("os.environ.get", "os.getenv") and node.args:

@@ -55,7 +55,7 @@ _NUMBER = re.compile(r"(?:^|_)(?:rank|gpu|index|idx|id)$")
 _ASKS_WHETHER = re.compile(r"is_available\(|device_count\(|is None|is not None")
 _HANDS_ON = re.compile(r"distribut|ddp|parallel|wrap", re.IGNORECASE)
 _SCALER = re.compile(r"^(?:loss_|grad_|amp_|_)?scaler$")
-_DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
+DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 _FEWER = (
     "on the local backend the nodes are this machine: start fewer processes (--nodes 1, resources.nproc_per_node), or "
     "add --backend to check the job for other nodes"
@@ -202,9 +202,8 @@ def _is_unconditional(call: ast.Call, module: Module) -> bool:
     """Return whether a call is always executed where the method that it is in is."""
     if getattr(module.function_of(call), "name", "") == "__enter__":
         return False  # whether a `with` statement is reached is known
-    above = list(takewhile(lambda node: not isinstance(node, ast.FunctionDef), module.above(call)))
     in_method = any(isinstance(node, ast.ClassDef) for node in module.above(call))
-    return in_method and not any(isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.BoolOp)) for node in above)
+    return in_method and not _tests_above(call, module)
 
 
 def _is_for_gpus(call: ast.Call, module: Module) -> bool:
@@ -341,7 +340,7 @@ def _is_used(call: ast.Call, module: Module) -> bool:
 def divided_by_gpus(call: ast.expr, module: Module) -> str:
     """Return the division of a number by what a call gives: `rank % torch.cuda.device_count()`."""
     above = module.parents.get(call)
-    if not isinstance(above, ast.BinOp) or above.right is not call or not isinstance(above.op, _DIVISIONS):
+    if not isinstance(above, ast.BinOp) or above.right is not call or not isinstance(above.op, DIVISIONS):
         return ""
     left, made = above.left, seen_through(above.left, module)
     is_named_so = _NUMBER.search(spelled(left).rpartition(".")[2]) is not None
