@@ -58,7 +58,7 @@ def _folder_of_all(code: Code) -> Iterator[Finding]:
     made = {ast.unparse(part) for module, path in _folders_made_safely(code) for _, part in origins(code, path, module)}
     for module, call, name in code.reached.calls:
         path = _folder_made(code, call, name, module)
-        if path is None or is_of_one_process(code, path, module) or _is_handled(call, module):
+        if path is None or is_of_one_process(code, path, module) or is_handled(call, module):
             continue
         if made & {ast.unparse(part) for _, part in origins(code, path, module)}:
             continue
@@ -96,7 +96,8 @@ def _folder_made(code: Code, call: ast.Call, name: str, module: Module) -> ast.e
     return call.func.value if is_method else None  # type: ignore[attr-defined] # it is an attribute
 
 
-def _is_handled(node: ast.AST, module: Module) -> bool:
+def is_handled(node: ast.AST, module: Module) -> bool:
+    """Return whether the function around a node handles errors there."""
     return any(isinstance(above, ast.Try) and above.handlers for above in module.above(node))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import PurePosixPath
 from typing import Any
 
 from jobsubmit.check.interpreter.attributes import Attributes
@@ -23,7 +24,14 @@ from jobsubmit.check.interpreter.memory import (
     plain,
 )
 from jobsubmit.check.interpreter.own import derived, is_wrapping, own_in
-from jobsubmit.check.interpreter.process import NOTED, NOTED_BY_ARGUMENT, is_optimizer, is_waiting
+from jobsubmit.check.interpreter.process import (
+    NOTED,
+    NOTED_BY_ARGUMENT,
+    READS,
+    WRITES,
+    is_optimizer,
+    is_waiting,
+)
 from jobsubmit.check.interpreter.rehearsal import Rehearsal, Update, is_update
 from jobsubmit.check.interpreter.scaling import (
     Scaled,
@@ -51,12 +59,15 @@ class Noting(Attributes):
         elif isinstance(callee, Method) and isinstance(callee.function, str) and isinstance(callee.owner, Record):
             kind = callee.owner.kind
             name = f"{kind.name if isinstance(kind, External) else '?'}.{callee.function}"
+        elif isinstance(callee, Method) and isinstance(callee.owner, PurePosixPath):
+            name, args = f"pathlib.Path.{callee.function}", [callee.owner, *args]
         elif isinstance(node.func, ast.Attribute) and not isinstance(callee, (FunctionValue, ClassValue, Method)):
             name = f"?.{node.func.attr}"
         else:
             return
         self._note_waiting(node, name, callee, args, keywords)
-        if name.rpartition(".")[2] not in NOTED and not NOTED_BY_ARGUMENT & keywords.keys() and not is_optimizer(name):
+        is_noted = name.rpartition(".")[2] in NOTED or name in READS or name in WRITES or is_optimizer(name)
+        if not is_noted and not NOTED_BY_ARGUMENT & keywords.keys():
             return
         given = {key: _noted(value) for key, value in keywords.items()}
         if is_open:

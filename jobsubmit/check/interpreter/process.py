@@ -27,6 +27,21 @@ NOTED = COLLECTIVES | {
     *("init_distributed", "Fabric"),
     *("DistributedSampler", "DataLoader", "BatchSampler", "set_epoch", "save", "load_state_dict", "backward"),
 }
+# By their whole names: what reads and writes files, `pathlib.Path` also as the owner of its methods.
+READS = frozenset(
+    [
+        *("open", "pathlib.Path.open", "pathlib.Path.read_text", "pathlib.Path.read_bytes", "torch.load"),
+        *("numpy.load", "numpy.loadtxt", "numpy.memmap", "pandas.read_csv", "pandas.read_json", "pandas.read_parquet"),
+        *("pandas.read_pickle", "safetensors.torch.load_file"),
+    ]
+)
+WRITES = frozenset(
+    [
+        *("open", "pathlib.Path.open", "pathlib.Path.write_text", "pathlib.Path.write_bytes", "torch.save"),
+        *("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "numpy.memmap"),
+        *("shutil.copy", "shutil.copyfile", "shutil.move", "os.rename", "os.replace", "safetensors.torch.save_file"),
+    ]
+)
 NOTED_BY_ARGUMENT = frozenset(["download", "device_map"])
 
 

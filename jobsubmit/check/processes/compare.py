@@ -20,14 +20,14 @@ from jobsubmit.check.processes.starting import check_nested, check_pickling
 from jobsubmit.check.processes.states import check_states
 from jobsubmit.check.processes.unset import check_unset
 from jobsubmit.check.processes.wrapping import check_bypassing, check_keys, check_places_of_models
-from jobsubmit.check.processes.writing import check_downloads_beyond, check_writing
+from jobsubmit.check.processes.writing import check_downloads_beyond, check_reading_beyond, check_writing
 from jobsubmit.common.finding import Finding
 
 OF_PROCESSES: tuple[Callable[[Code], Iterator[Finding]], ...] = (
     *(check_meeting, check_leaving_alone, check_joining, check_joining_twice, check_groups),
     *(check_unset, check_places, check_gpus_taken, check_spread_models, check_nested, check_pickling),
     *(check_dividing, check_parts_of_nodes, check_loading, check_sampler_of_all, check_epochs_set),
-    *(check_writing, check_downloads_beyond, check_optimizers_first, check_divisors),
+    *(check_writing, check_downloads_beyond, check_reading_beyond, check_optimizers_first, check_divisors),
     *(
         check_scales,
         check_bypassing,

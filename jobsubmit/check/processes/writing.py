@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import PurePosixPath
 
+from jobsubmit.check.checkpoints.races import is_handled
 from jobsubmit.check.checkpoints.saving import LOCAL_FOLDERS
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.calls import BARRIERS
 from jobsubmit.check.interpreter.follow import Followed
+from jobsubmit.check.interpreter.process import READS, WRITES
+from jobsubmit.check.interpreter.trace import Event
 from jobsubmit.check.processes.pairs import both
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
@@ -62,3 +66,64 @@ def check_downloads_beyond(code: Code) -> Iterator[Finding]:
                     "let the first process of each node do it: if local_rank == 0",
                 )
                 return
+
+
+def check_reading_beyond(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a file that only the first node writes is read on another one, from its own disk."""
+    for one, other in ((code.followed[0], each) for each in code.followed[1:] if each.process.node != 0):
+        beside = [each for each in code.followed if each.process.node == other.process.node]
+        there = {path for each in beside for path, _ in _files(each, WRITES)} | set(code.program.paths)
+        for path, read in _files(other, READS):
+            is_first = path not in there
+            there.add(path)
+            if not is_first or not read.is_sure or is_handled(read.call, read.module) or not _is_on_node(path):
+                continue
+            written = next((event for name, event in _until(one, read) if name == path), None)
+            if written is not None:
+                place = written.module.where(written.call)
+                yield Finding(
+                    "warning",
+                    "staged-by-one",
+                    read.module.where(read.call),
+                    f"reads {path}, which only rank 0 writes ({place}): it is on the disk of the first node, and no "
+                    "other node has it",
+                    "write it in the first process of each node (if local_rank == 0), or send what is in it from rank "
+                    "0 to the others: dist.broadcast_object_list([…], src=0)",
+                )
+                return
+
+
+def _until(one: Followed, read: Event) -> Iterator[tuple[str, Event]]:
+    """Yield the files that a process writes before it comes to a call that reads, if it does."""
+    events = list(one.events)
+    end = events.index(read.path) if read.path in one.events else len(events)
+    before = set(events[:end])
+    return ((path, event) for path, event in _files(one, WRITES) if event.path in before)
+
+
+def _files(one: Followed, names: Set[str]) -> Iterator[tuple[str, Event]]:
+    """Yield the files that a process reads, or those that it writes."""
+    for event in one.events.values():
+        path = _file_of(event) if event.name in names else None
+        if path is not None and _is_writing(event) == (names is WRITES):
+            yield posixpath.normpath(str(path)), event
+
+
+def _file_of(event: Event) -> str | PurePosixPath | None:
+    is_second = event.last in ("save", "copy", "copyfile", "move", "rename", "replace", "save_file")
+    position = 1 if is_second and event.name != "numpy.save" else 0
+    path = event.args[position] if position < len(event.args) else event.keywords.get("f", UNKNOWN)
+    return path if isinstance(path, (str, PurePosixPath)) and str(path) else None
+
+
+def _is_writing(event: Event) -> bool | None:
+    """Return whether a call writes its file; None if its mode is not known."""
+    if event.last not in ("open", "memmap"):
+        return event.name in WRITES
+    given = event.argument("mode", 2 if event.last == "memmap" else 1, "r")
+    return bool(set(given) & set("wxa")) if isinstance(given, str) else None
+
+
+def _is_on_node(path: str) -> bool:
+    """Return whether a path is on the disk of a node: in the folder of its code, or in one of the system."""
+    return path.startswith(LOCAL_FOLDERS) or path[0] not in "/~$"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import GPUS, IMPORTED, STARTED, each_mistake, found, with_files
+from checked import GPUS, IMPORTED, STARTED, each_mistake, findings, found, with_files
 
 NET = f"""{STARTED}
 net = DDP(nn.Linear(4, 4).cuda())
@@ -496,3 +496,68 @@ for x in loader:
 def test_what_is_seen_decides(check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path) -> None:
     assert check in found(tmp_path, wrong, **fields)
     assert check not in found(tmp_path, right, **fields)
+
+
+# What rank 0 writes to the disk of its node, and all ranks read.
+READ = (
+    STARTED
+    + """
+import json, os
+from pathlib import Path
+class Keeper:
+    def __init__(self, folder):
+        self.folder = folder
+        os.makedirs(folder, exist_ok=True)
+    @property
+    def path(self):
+        return {path}
+    def keep(self, state):
+        if rank == 0:
+            {write}
+    def best(self):
+        {read}
+keeper = Keeper("{folder}")
+{first}
+for epoch in range(3):
+    keeper.keep(torch.nn.Linear(4, 4).state_dict())
+dist.barrier()
+state = keeper.best()
+"""
+)
+SAVED = {
+    "path": "os.path.join(self.folder, 'best.pt')",
+    "write": "torch.save(state, self.path)",
+    "read": "return torch.load(self.path, map_location='cpu')",
+    "folder": "out",
+    "first": "",
+}
+JSON = {
+    **SAVED,
+    "path": "Path(self.folder) / 'best.json'",
+    "write": "json.dump(1, self.path.open('w'))",
+    "read": "with open(self.path) as file: return json.load(file)",
+}
+
+
+@pytest.mark.parametrize("files", [SAVED, JSON], ids=["torch", "json"])
+def test_a_file_that_only_rank_0_writes_is_not_on_the_other_nodes(files: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    assert "staged-by-one" in found(folder, READ.format(**files), **GPUS)
+    (wrong,) = (one for one in findings(folder, **GPUS) if one.check == "staged-by-one")
+    assert "which only rank 0 writes (train.py:" in wrong.text
+
+    one_node = {"nodes": 1, "nproc_per_node": 2}
+    assert "staged-by-one" not in found(folder, READ.format(**files), **GPUS, resources=one_node)
+    for other in (
+        {"write": files["write"] + "\n        elif os.environ['LOCAL_RANK'] == '0':\n            " + files["write"]},
+        {"folder": "/shared/out"},
+        {"first": "keeper.best()  # the file of an earlier job"},
+        {"read": "\n        if os.path.exists(self.path):\n            " + files["read"]},
+        {
+            "read": "\n        try:\n            "
+            + files["read"]
+            + "\n        except FileNotFoundError:\n            pass"
+        },
+    ):
+        assert "staged-by-one" not in found(folder, READ.format(**{**files, **other}), **GPUS)

@@ -9,7 +9,8 @@ ROWS = (
         r"FileNotFoundError: (?!Couldn't find)[^\n]*?(?<![A-Za-z]{2})['\"]([^'\"\n]+)['\"]",
         "the file {0}, or its folder, is not on the node",
         "if the code writes the file, create its folder first: os.makedirs(FOLDER, exist_ok=True); if it reads the "
-        "file, put it into the code directory, where relative paths start, or name its folder in `inputs`",
+        "file, put it into the code directory, where relative paths start, or name its folder in `inputs`; if only "
+        "rank 0 writes it, let the first process of each node do so: if local_rank == 0",
     ),
     KnownFailure(
         r"FileExistsError: [^\n]*?(?<![A-Za-z]{2})['\"]([^'\"\n]+)['\"]",
