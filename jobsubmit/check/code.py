@@ -13,7 +13,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.interpreter.follow import Followed, follow_processes, observe
 from jobsubmit.check.interpreter.memory import MORE
-from jobsubmit.check.interpreter.trace import Observed
+from jobsubmit.check.interpreter.trace import Event, Observed
 from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.argparse.observed import with_observed
 from jobsubmit.check.parsers.find import find_command_line
@@ -147,6 +147,13 @@ class Code:
         """Return whether only one of the processes that were followed comes to a call that is compared."""
         come = [any(event.call is call for event in one.events.values()) for one in self.followed if one.is_whole]
         return len(come) > 1 and sum(come) == 1
+
+    def loops_around(self, event: Event) -> int:
+        """Return in how many loops inside each other a call is made: over the epochs, and over the batches of each."""
+        modules = self.program.modules.values()
+        homes = ((call, next(one for one in modules if call in one.parents)) for call in event.path)
+        around = (above for call, module in homes for above in module.above(call))
+        return sum(isinstance(above, (ast.For, ast.While)) for above in around)
 
     def is_never_made(self, call: ast.Call) -> bool:
         """Return whether all processes were followed to their ends, and none of them makes a call."""

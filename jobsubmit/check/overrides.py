@@ -62,6 +62,8 @@ def check_overrides(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
             f"correct the name, or add the value: +{text}",
         )
     for name in composed.missing:
+        if name.rpartition(".")[2] in code.program.attribute_stores:
+            continue  # the program sets it: `cfg.model.classes = len(data.classes)`
         yield Finding(
             "warning",
             "argument-missing",

@@ -39,6 +39,7 @@ _READS = (
 _STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|prepare", re.IGNORECASE)
 _RECORDS = re.compile(r"(?:^|_)(?:logs?|conf(?:ig)?s?|code|backup|ckpts?|checkpoints?|results?|outputs?)(?:_|$)")
 _OF_RECORDS = re.compile(r"\b\w*(?:log|out|output|save|ckpt|checkpoint|result|exp|run|work)_?(?:dir|path|folder)\b")
+_OF_SETTINGS = re.compile(r"\.(?:ya?ml|json|toml|cfg|ini|py|sh)['\"]\)*$")  # a copy is a record of the job
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 _FETCHES_BY_ITSELF = ("torch_geometric.datasets.", "ogb.", "dgl.data.")
 
@@ -136,7 +137,8 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
             if not (is_file or is_fetch) and _RECORDS.search(name):
                 continue
             is_copy = name.startswith("copy") and len(call.args) > 1
-            is_record = is_copy and _OF_RECORDS.search(ast.unparse(call.args[1])) is not None
+            copied_to = ast.unparse(call.args[1]) if is_copy else ""
+            is_record = (_OF_RECORDS.search(copied_to) or _OF_SETTINGS.search(copied_to)) is not None
             is_stage = _STAGES.search(name) and not is_record
             if not (is_file or is_fetch or is_stage):
                 if (place := _made_for_all(code, call, body, module)) is not None:

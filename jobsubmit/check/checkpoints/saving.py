@@ -204,7 +204,7 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
         for home, loaded in ((home, node) for home, statement in body for node in _loaded(statement)):
             is_optimizer = _OPTIMIZER.search(ast.unparse(loaded)) is not None
             is_optimizer |= _is_of_any(loaded, home) and any(map(_gives_optimizer, branch))
-            if not code.reached.of(loaded, home):
+            if not code.reached.of(loaded, home) or _is_after_training(code, loaded):
                 continue
             if shares_optimizer or (calls and not is_optimizer):
                 continue
@@ -216,6 +216,15 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
         if is_load and _OPTIMIZER.search(ast.unparse(call.func)) and _is_read_by_one(code, call.args[0], module):
             yield _only_on_zero(module.where(call))
             return
+
+
+def _is_after_training(code: Code, loaded: ast.expr) -> bool:
+    """Return whether the first process loads a state after its last step: to evaluate the best model."""
+    events = [event for one in code.followed[:1] for event in one.events.values()]
+    steps = [number for number, event in enumerate(events) if event.last == "backward"]
+    loads = [number for number, event in enumerate(events) if getattr(event.call.func, "value", None) is loaded]
+    is_in_loop = any(code.loops_around(events[number]) for number in loads)
+    return bool(steps and loads) and min(loads) > max(steps) and not is_in_loop
 
 
 def _is_of_any(loaded: ast.expr, module: Module) -> bool:

@@ -36,14 +36,19 @@ def _left_by_one(finder: CollectiveFinder) -> Iterator[Finding]:
         if not code.reached.of(node, module):
             continue
         loop, tests = loop_and_tests(node, module)
-        if loop is None or not any(_is_for_zero(code, one, node, loop, module) for one in tests):
+        if loop is None:
             continue
-        if synchronizes(finder, loop, module):
+        is_of_zero = any(_is_for_zero(code, one, node, loop, module) for one in tests)
+        figure = next((name for one in tests for name in _figures_of_zero(code, one.test, loop, module)), "")
+        if (is_of_zero or figure) and synchronizes(finder, loop, module):
             yield Finding(
                 "warning",
                 "left-by-one",
                 module.where(node),
-                "only rank 0 leaves this loop: the others wait for it in the next step, and the job would hang",
+                "only rank 0 leaves this loop: the others wait for it in the next step, and the job would hang"
+                if is_of_zero
+                else f"only rank 0 sets {figure}: it leaves this loop in another step than the others, and the job "
+                "would hang",
                 "let rank 0 decide for all: broadcast the decision, and leave the loop on every rank",
             )
             return
@@ -86,6 +91,13 @@ def _is_for_zero(code: Code, one: ast.If, node: ast.AST, loop: ast.AST, module: 
     if node in _inside(one.orelse):
         return False
     return zero_side(one.test, code, module) is True or _is_decided_by_zero(code, one.test, loop, module)
+
+
+def _figures_of_zero(code: Code, test: ast.expr, loop: ast.AST, module: Module) -> Iterator[str]:
+    """Yield the variables in a comparison that only rank 0 sets: `if epoch - best_epoch > patience`."""
+    if isinstance(test, (ast.Compare, ast.BoolOp)):
+        names = (node for node in walk(test) if isinstance(node, ast.Name))
+        yield from (name.id for name in names if _is_decided_by_zero(code, name, loop, module))
 
 
 def _is_decided_by_zero(code: Code, test: ast.expr, loop: ast.AST, module: Module) -> bool:

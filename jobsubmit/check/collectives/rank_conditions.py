@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from types import NoneType
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.branches import leaves, leaves_at_last
@@ -12,6 +13,7 @@ from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import FUNCTIONS, Module, returned_values, spelled
 from jobsubmit.check.program.objects import given_to_fields
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
@@ -34,6 +36,21 @@ _DEEPEST = 3
 
 def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool | None:
     """Return whether a condition holds on rank 0 alone (True), on all others (False), or is about something else."""
+    written = _side_as_written(test, code, module, depth)
+    return _side_as_seen(test, code) if written is None and depth == 0 else written
+
+
+def _side_as_seen(test: ast.AST, code: Code) -> bool | None:
+    """Return the same, by what a condition was in the processes that were followed."""
+    seen = [one.values.get(test, UNKNOWN) for one in code.followed]
+    is_enough = len(seen) > 2 or len(seen) == code.world_size == 2  # noqa: PLR2004
+    if not is_enough or not all(isinstance(one, (bool, NoneType)) for one in seen):
+        return None
+    first, *others = map(bool, seen)
+    return None if first in others else first
+
+
+def _side_as_written(test: ast.AST, code: Code, module: Module, depth: int) -> bool | None:
     if depth > _DEEPEST:
         return None
     match test:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.rank_zero import branches_of_zero
-from jobsubmit.check.origins import words_of
+from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.tree import walk
@@ -41,7 +41,11 @@ def check_wrapped_on_zero(code: Code) -> Iterator[Finding]:
             continue
         for call in (node for statement in body for node in walk(statement) if isinstance(node, ast.Call)):
             model = _model_called(code, call, module) if code.reached.of(call, module) else None
-            if model is not None and not _leaves_buffers(code, model) and not _is_evaluated_before(call, model, module):
+            if (
+                model is not None
+                and not _leaves_buffers(code, model, module)
+                and not _is_evaluated_before(call, model, module)
+            ):
                 name = spelled(model)
                 yield Finding(
                     "warning",
@@ -71,19 +75,19 @@ def _has_setting(wrap: ast.Call) -> bool:
     return argument(wrap, _SETTING) is not None or hides_arguments(wrap)
 
 
-def _leaves_buffers(code: Code, model: ast.expr) -> bool:
+def _leaves_buffers(code: Code, model: ast.expr, at: Module) -> bool:
     """Return whether a model may be one whose wrapper has the setting: no wrapper of its name is without."""
     wraps = list(_wraps(code))
     plain = [(module, call) for module, call in wraps if not _has_setting(call)]
     if len(plain) == len(wraps):
         return False
-    statements = [
-        module.parents.get(call)
+    sending = {
+        call: module.parents.get(call)
         for module, call in plain
         if _BUFFERS.search(words_of(code, argument(call, "module", 0) or call, module))
-    ]
-    names = {spelled(target) for one in statements if isinstance(one, ast.Assign) for target in one.targets}
-    return spelled(model) not in names
+    }
+    names = {spelled(target) for one in sending.values() if isinstance(one, ast.Assign) for target in one.targets}
+    return spelled(model) not in names and not any(part in sending for _, part in origins(code, model, at))
 
 
 def _is_evaluated_before(call: ast.Call, model: ast.expr, module: Module) -> bool:

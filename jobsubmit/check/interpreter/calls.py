@@ -71,6 +71,8 @@ class Calls(Noting):
             result = context or self.call(callee, args, keywords, is_open=is_open)
         finally:
             self.path.pop()
+        if result is UNKNOWN and callee == External("int") and self._is_product_with_zero(node, scope):
+            return 0
         if self.process is None or is_followed(callee):
             return result
         if self.rehearsal is not None and callee == External("len") and node.args and result is UNKNOWN:
@@ -85,6 +87,14 @@ class Calls(Noting):
         self.put_aside(node, name, args, scope)
         made = derived_call(result, source, name, given, is_judged=self.without_gradients > 0)
         return self.scaled_by_call(node, made, callee, (name, args, keywords), scope)
+
+    def _is_product_with_zero(self, node: ast.Call, scope: Scope) -> bool:
+        """Return whether a number is 0 whatever one of its factors is: `int(steps * 0)`."""
+        match node.args:
+            case [ast.BinOp(op=ast.Mult(), left=left, right=right)]:
+                factors = [self.peek(left, scope), self.peek(right, scope)]
+                return any(type(one) in (int, float) and one == 0 for one in factors)
+        return False
 
     def arguments(self, node: ast.Call, scope: Scope) -> tuple[list[Any], dict[str, Any], bool]:
         """Return the arguments of a call, and whether there may be others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -38,6 +39,7 @@ from jobsubmit.check.program.program import Program
 
 _MOST_SEEN = 12  # entries of a container that is remembered as the value of an expression
 _LONGEST_COMPREHENSION, _LONGEST_FORMAT = 64, 5
+_COUNTER = re.compile(r"(?:^|[._])(?:steps?|iters?|iterations?|epochs?|batch(?:es)?|idx|count(?:er)?|i|n|it)$")
 _NOT_SURE = (-1, -1)  # no place in a program is like it
 
 
@@ -209,9 +211,9 @@ class Expressions(Variables):
         self, node: ast.BinOp | ast.AugAssign, values: tuple[Any, Any], parts: tuple[ast.expr, ast.expr], scope: Scope
     ) -> Any:
         """Return the value of an operation; if it is not known, how it is scaled by the number of processes."""
-        is_division = isinstance(node.op, (ast.Div, ast.FloorDiv)) and type(values[1]) in (int, float)
-        is_always = self.branches == self.unknown_loops
-        if is_division and values[1] == 0 and is_always and self._is_surely_here():
+        is_division = isinstance(node.op, (ast.Div, ast.FloorDiv)) or _is_remainder(node, values[0], parts[0])
+        is_by_zero = is_division and type(values[1]) in (int, float) and values[1] == 0
+        if is_by_zero and self.branches == self.unknown_loops and self._is_surely_here():
             self.by_zero[node] = scope.module
         result = self.operate(node.op, *values, in_place=isinstance(node, ast.AugAssign))
         if self.process is None or not (result is UNKNOWN or isinstance(result, Own)):
@@ -433,3 +435,9 @@ def _has_no(owner: Any, name: str) -> bool:
         return False
     is_plain = owner.entries is None and name not in owner.content and not name.startswith("__")
     return is_plain and all(owner.kind.find(one) is None for one in (name, "__getattr__", "__getattribute__"))
+
+
+def _is_remainder(node: ast.BinOp | ast.AugAssign, value: Any, written: ast.expr) -> bool:
+    """Return whether an operator gives the remainder of a number, and does not format a text."""
+    is_number = type(value) in (int, float) or (value is UNKNOWN and _COUNTER.search(ast.unparse(written)) is not None)
+    return isinstance(node.op, ast.Mod) and is_number

@@ -67,19 +67,28 @@ def _of_one_process(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:
 
 
 def _divided(code: Code, steps: ast.expr, call: ast.Call, module: Module) -> Iterator[Finding]:
-    """Yield a warning where the number of steps is divided by that of the processes."""
-    for home, part in origins(code, steps, module):
-        for one in walk(part):
-            is_division = isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Div, ast.FloorDiv))
-            if is_division and spelled(one.right).endswith("num_processes"):  # type: ignore[attr-defined]
-                yield Finding(
-                    "warning",
-                    "schedule-length",
-                    module.where(call),
-                    f"Accelerate advances this schedule by {code.world_size} for each step, and its length is divided "
-                    f"by the number of processes as well ({home.where(one)}): it ends too early",
-                    "do not divide it, or do not give the schedule to prepare()",
-                )
+    """Yield a warning where the number of steps is divided by that of the processes, and not multiplied again."""
+    parts = [(home, one) for home, part in origins(code, steps, module) for one in walk(part)]
+    if any(_is_scaled(one, ast.Mult) for _, one in parts):
+        return
+    for home, one in parts:
+        if _is_scaled(one, ast.Div, ast.FloorDiv):
+            yield Finding(
+                "warning",
+                "schedule-length",
+                module.where(call),
+                f"Accelerate advances this schedule by {code.world_size} for each step, and its length is divided "
+                f"by the number of processes as well ({home.where(one)}): it ends too early",
+                "do not divide it, or do not give the schedule to prepare()",
+            )
+
+
+def _is_scaled(node: ast.AST, *operators: type[ast.operator]) -> bool:
+    """Return whether a node multiplies, or divides, by the number of the processes."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, operators):
+        return False
+    sides = (node.left, node.right) if isinstance(node.op, ast.Mult) else (node.right,)
+    return any(spelled(side).endswith("num_processes") for side in sides)
 
 
 def _of_epochs(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:

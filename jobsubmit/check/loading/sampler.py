@@ -76,17 +76,46 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
     loaders = [(module, call) for module, call, name in code.reached.calls if is_loader(code, name)]
     has_some = any(may_give_parts(code, call, module) for module, call in loaders)
     for module, call in loaders:
-        is_alone = code.reached.is_sure(call, module) or not has_some
-        if is_alone and not may_give_parts(code, call, module) and is_for_training(call, module):
-            if _is_of_all_data(code, call, module):
-                yield Finding(
-                    "warning",
-                    "no-sampler",
-                    module.where(call),
-                    _ALL_DATA_IN_ORDER if _is_in_one_order(code, call, module) else _ALL_DATA,
-                    "pass sampler=DistributedSampler(dataset) instead of shuffle, and call set_epoch",
-                )
-                return
+        is_alone = code.reached.is_sure(call, module) or not has_some or _is_surely_made(code, call)
+        is_whole = is_alone and not may_give_parts(code, call, module) and not _is_dropped(code, call, module)
+        if is_whole and is_for_training(call, module) and _is_of_all_data(code, call, module):
+            yield Finding(
+                "warning",
+                "no-sampler",
+                module.where(call),
+                _ALL_DATA_IN_ORDER if _is_in_one_order(code, call, module) else _ALL_DATA,
+                "pass sampler=DistributedSampler(dataset) instead of shuffle, and call set_epoch",
+            )
+            return
+
+
+def _is_surely_made(code: Code, call: ast.Call) -> bool:
+    """Return whether the first process surely comes to a call."""
+    events = (event for one in code.followed[:1] for event in one.events.values())
+    return any(event.call is call and event.is_sure for event in events)
+
+
+def _is_dropped(code: Code, loader: ast.Call, module: Module) -> bool:
+    """Return whether a function returns a loader together with others, and no call of it uses that: `_, data = f()`."""
+    store, function = module.parents.get(loader), module.function_of(loader)
+    name = spelled(store.targets[0]) if isinstance(store, ast.Assign) else ""
+    if function is None or not name:
+        return False
+    names = [node for node in walk(function) if isinstance(node, ast.Name) and node.id == name]
+    returned = [(node, above) for node in names if isinstance(above := module.parents.get(node), ast.Tuple)]
+    returned = [(node, above) for node, above in returned if isinstance(module.parents.get(above), ast.Return)]
+    if len(returned) != 1 or len(names) != 2:  # noqa: PLR2004 - it is set once, and returned once
+        return False
+    number = returned[0][1].elts.index(returned[0][0])
+    calls = [(home, call) for home, call in code.program.calls_to(function, module) if code.reached.of(call, home)]
+    return bool(calls) and all(_is_ignored(home.parents.get(call), number) for home, call in calls)
+
+
+def _is_ignored(statement: ast.AST | None, number: int) -> bool:
+    """Return whether a statement takes several values, and calls that one `_` which has a number among them."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    names = target.elts if isinstance(target, ast.Tuple) else []
+    return number < len(names) and spelled(names[number]) == "_"
 
 
 def _is_in_one_order(code: Code, loader: ast.Call, module: Module) -> bool:

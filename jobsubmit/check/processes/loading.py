@@ -102,13 +102,6 @@ def check_epochs_set(code: Code) -> Iterator[Finding]:
         )
 
 
-def _loops_around(code: Code, event: Event) -> int:
-    """Return in how many loops inside each other a call is made: over the epochs, and over the batches of each."""
-    homes = ((call, next(one for one in code.program.modules.values() if call in one.parents)) for call in event.path)
-    around = (above for call, module in homes for above in module.above(call))
-    return sum(isinstance(above, (ast.For, ast.While)) for above in around)
-
-
 def _never_set(code: Code) -> Iterator[Finding]:
     """Yield a warning where a sampler shuffles in a program that sets epochs elsewhere, but never in this job."""
     calls = code.program.calls_of_attribute.get("set_epoch", ())
@@ -117,7 +110,7 @@ def _never_set(code: Code) -> Iterator[Finding]:
     events = [event for one in code.followed[:1] for event in one.events.values()]
     for event in events:
         is_shuffling = event.last == "DistributedSampler" and event.argument("shuffle", 3, True) is True
-        trains_again = any(later.last == "backward" and _loops_around(code, later) > 1 for later in events)
+        trains_again = any(later.last == "backward" and code.loops_around(later) > 1 for later in events)
         if is_shuffling and event.is_sure and trains_again:
             yield Finding(
                 "warning",

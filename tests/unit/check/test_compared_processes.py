@@ -498,6 +498,43 @@ def test_what_is_seen_decides(check: str, wrong: str, right: str, fields: dict[s
     assert check not in found(tmp_path, right, **fields)
 
 
+# A figure by which all leave the loop, and that a field of the trainer lets rank 0 alone set.
+PATIENT = (
+    NET
+    + """
+class Trainer:
+    def __init__(self):
+        self.verbose = True
+        if dist.get_rank() != {quiet}:
+            self.verbose = False
+    def train(self):
+        best, best_epoch = 0.0, 0
+        for epoch in range(20):
+            for (x,) in DataLoader(data):
+                net(x.cuda()).mean().backward()
+                optimizer.step()
+            if self.verbose:
+                score = float(torch.rand(1))
+                if score > best:
+                    best, best_epoch = score, epoch
+            {shared}
+            if epoch - best_epoch > 3:
+                break
+Trainer().train()
+"""
+)
+
+
+def test_a_figure_of_rank_0_by_which_all_leave_a_loop(tmp_path: Path) -> None:
+    assert "left-by-one" in found(tmp_path, PATIENT.format(quiet="0", shared="pass"), **GPUS)
+    (left,) = (one for one in findings(tmp_path, **GPUS) if one.check == "left-by-one")
+    assert left.text.startswith("only rank 0 sets best_epoch: it leaves this loop in another step than the others")
+
+    shared = "kept = [best_epoch]; dist.broadcast_object_list(kept, src=0); best_epoch = kept[0]"
+    assert "left-by-one" not in found(tmp_path, PATIENT.format(quiet="0", shared=shared), **GPUS)
+    assert "left-by-one" not in found(tmp_path, PATIENT.format(quiet="dist.get_rank()", shared="pass"), **GPUS)
+
+
 # What rank 0 writes to the disk of its node, and all ranks read.
 READ = (
     STARTED

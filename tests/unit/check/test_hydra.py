@@ -35,10 +35,10 @@ GROUPS = {
 }
 
 
-def checked(folder: Path, *args: str, config: str = CONFIG, **fields: Any) -> list[str]:
+def checked(folder: Path, *args: str, config: str = CONFIG, train: str = TRAIN, **fields: Any) -> list[str]:
     """Return what is wrong with the arguments of a job, by check and text; a gap as `cannot tell`."""
     (folder / "conf/model").mkdir(parents=True)
-    (folder / "train.py").write_text(TRAIN)
+    (folder / "train.py").write_text(train)
     for name, text in {"config.yaml": config, **GROUPS}.items():
         (folder / "conf" / name).write_text(text)
     found = findings(folder, args=list(args), **fields)
@@ -91,6 +91,11 @@ def test_a_value_that_must_be_given(tmp_path: Path) -> None:
     assert found.startswith("argument-missing optim.lr must be given")
     (tmp_path / "given").mkdir()
     assert checked(tmp_path / "given", "optim.lr=1", config=CONFIG.replace("lr: 0.1", "lr: ???")) == []
+
+
+def test_a_value_that_the_program_sets(tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text("def prepare(cfg, data):\n    cfg.optim.lr = 0.1 * len(data)\n")
+    assert checked(tmp_path, config=CONFIG.replace("lr: 0.1", "lr: ???"), train=f"import data\n{TRAIN}") == []
 
 
 def test_the_code_gets_the_values(tmp_path: Path) -> None:

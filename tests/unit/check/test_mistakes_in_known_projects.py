@@ -388,6 +388,7 @@ Trainer().train()
         ("double-averaging", PAST_WRAPPER),
         ("bypassed", PAST_WRAPPER),
         ("staged-by-one", COPIED),
+        ("staged-by-one", COPIED.replace("log_dir", "root")),
         ("wrapped-attribute", PASSED_ON),
     ],
 )

@@ -427,6 +427,17 @@ for x in DataLoader(Files(["a.npy"] * 80), batch_size=4, num_workers=args.num_wo
             .replace("NUMBER", "steps"),
             GPUS,
         ),
+        (
+            "schedule-length",
+            ACCELERATED.replace("FIRST", "")
+            .replace("THEN", f"{PREPARE}\nscheduler = accelerator.prepare(scheduler)")
+            .replace("NUMBER", "steps // accelerator.num_processes"),
+            ACCELERATED.replace("FIRST", "")
+            .replace("THEN", f"{PREPARE}\nscheduler = accelerator.prepare(scheduler)")
+            .replace("// 2", "// 2 // accelerator.num_processes")
+            .replace("NUMBER", "steps * accelerator.num_processes"),
+            GPUS,
+        ),
         ("unset", KEPT.replace("GUARD", "local_rank != 0"), KEPT.replace("GUARD", "rank != 0"), GPUS),
         ("unset", NAMED, NAMED.replace("    if rank == 0:\n", "    if True:\n"), GPUS),
         ("unset", NAMED, NAMED.replace("    torch.save", "    if rank == 0: torch.save"), GPUS),
