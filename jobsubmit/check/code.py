@@ -18,7 +18,7 @@ from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.argparse.observed import with_observed
 from jobsubmit.check.parsers.find import find_command_line
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_arguments
-from jobsubmit.check.program.configuration import read_text
+from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed, compose
 from jobsubmit.check.program.lookups import names_looked_up
@@ -102,6 +102,7 @@ _STARTERS = frozenset(
     ]
 )
 
+_CONFIGURATIONS = (".yaml", ".yml", ".json")
 _PARTS_OF_MODELS = frozenset(  # with them, some processes train on the same data
     [
         *("PipelineModule", "deepspeed_io", "mpu", "tensor_parallel", "tensor_model_parallel_size"),
@@ -194,6 +195,13 @@ class Code:
         """Return the fields of the options that the arguments give."""
         given = {word.partition("=")[0] for word in self.facts.argv}
         return frozenset(option.field for option in self.options if not given.isdisjoint(option.names))
+
+    @cached_property
+    def settings_given(self) -> Mapping[str, Any]:
+        """Return what the configuration files say which the arguments name, by the last parts of the names."""
+        words = [part for word in self.facts.argv for part in (word, word.partition("=")[2])]
+        files = [word for word in words if word.endswith(_CONFIGURATIONS)]
+        return {name: value for file in files for name, value in _settings_in(read_text(self.program, file))}
 
     @cached_property
     def has_framework(self) -> bool:
@@ -475,6 +483,16 @@ def _local_ranks(line: CommandLine, facts: Facts) -> dict[str, Any]:
 def _never_made(reached: Reached) -> frozenset[ast.Call]:
     """Return the calls that are never reached."""
     return frozenset(call for module, call, _ in reached.program.calls if not reached.of(call, module))
+
+
+def _settings_in(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a configuration by their own names, those of groups as well."""
+    groups = [parse_text(text)]
+    while groups:
+        group = groups.pop()
+        for name, value in group.items() if isinstance(group, dict) else ():
+            groups.append(value)
+            yield str(name), value
 
 
 def is_count(value: object) -> bool:

@@ -15,6 +15,7 @@ from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.functions import enter
 from jobsubmit.check.program.module import FUNCTIONS, Module
 from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 _NEW_NAME = re.compile(r"\$\{now:[^}]*\}|strftime|time\.time\(\)|datetime\.(?:datetime\.)?(?:utc)?now\(\)|uuid\.uuid\d")
@@ -46,7 +47,7 @@ def new_at_each_start(code: Code) -> Iterator[Finding]:
         words = _words_of_path(code, path, module)
         found = _NEW_NAME.search(words) or _NEW_NAME.search(_of_configuration(code, words))
         source = found[0] if found else _numbered_by(code, path, module)
-        if source:
+        if source and not _is_given(code, path):
             yield Finding(
                 "warning",
                 "no-checkpoint",
@@ -56,6 +57,20 @@ def new_at_each_start(code: Code) -> Iterator[Finding]:
                 "use a path that stays the same, such as a name in checkpoint_dir",
             )
             return
+
+
+def _is_given(code: Code, path: ast.expr) -> bool:
+    """Return whether the job's configuration names a folder, and the code does so itself only if it does not."""
+    fields = [
+        node.attr for node in walk(path) if isinstance(node, ast.Attribute) and code.settings_given.get(node.attr)
+    ]
+    stores = [(field, *store) for field in fields for store in code.program.attribute_stores.get(field, ())]
+    stores = [one for one in stores if code.reached.of(one[2], one[1])]
+    return bool(fields) and all(
+        isinstance(assigned_to(store, home), ast.Constant)
+        or any(isinstance(above, ast.If) and field in ast.unparse(above.test) for above in home.above(store))
+        for field, home, store in stores
+    )
 
 
 def check_scattered(code: Code) -> Iterator[Finding]:

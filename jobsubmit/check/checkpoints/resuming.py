@@ -10,9 +10,11 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.module import spelled
 from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 _OPTION = re.compile(r"(?:(?:auto|from|do|is)_)?resume(?:_from)?(?:_(?:checkpoint|ckpt|path|file))?")
+_SETTING = re.compile(rf"{_OPTION.pattern}|restart(?:_from)?")
 _LOADS = re.compile(
     r"^load$|load_(?:state|check|ckpt|model|weight|snap|from|pretrain|resume)|resume|restore|checkpoint"
 )
@@ -24,12 +26,16 @@ _FINDS = re.compile(
 
 def not_asked_to_resume(code: Code) -> Iterator[Finding]:
     """Yield a warning where the option that has the code load a checkpoint is not given, and nothing else loads one."""
-    if code.has_framework or code.program.unread or _finds_checkpoints(code):
+    is_of_library = code.has_framework and not code.has_only_framework("accelerate")
+    if is_of_library or code.program.unread or _finds_checkpoints(code):
         return
     unset = [one for one in code.options if _OPTION.fullmatch(one.field) and _is_empty(code, one.field)]
     for module, node in code.program.of(ast.If, ast.IfExp):
-        option = next((one for one in unset if _asks_for(node.test, one.field)), None)
-        if option is None or not code.reached.of(node, module) or code.values.truth(node.test, module) is not False:
+        option = next((max(one.names, key=len) for one in unset if _asks_for(node.test, one.field)), "")
+        is_entered = code.values.truth(node.test, module) is not False
+        if not option and _is_setting_left_out(code, node.test):
+            option, is_entered = f"`{ast.unparse(node.test)}`", False
+        if not option or is_entered or not code.reached.of(node, module):
             continue
         body = node.body if isinstance(node, ast.If) else [node.body]
         calls = (one for part in body for one in walk(part) if isinstance(one, ast.Call))
@@ -38,11 +44,20 @@ def not_asked_to_resume(code: Code) -> Iterator[Finding]:
                 "warning",
                 "no-checkpoint",
                 "restarts",
-                f"the code loads a checkpoint only if {max(option.names, key=len)} is given ({module.where(node)}), "
+                f"the code loads a checkpoint only if {option} is given ({module.where(node)}), "
                 "and it is not: each restart trains from the beginning",
                 "let the code look for its last checkpoint at each start",
             )
             return
+
+
+def _is_setting_left_out(code: Code, test: ast.expr) -> bool:
+    """Return whether a condition is a setting that is empty in the code, and that the job's configuration lacks."""
+    name = test.attr if isinstance(test, ast.Attribute) and isinstance(test.value, ast.Name) else ""
+    if not code.settings_given or name in code.settings_given or not _SETTING.fullmatch(name):
+        return False
+    values = [assigned_to(store, home) for home, store in code.program.attribute_stores.get(name, ())]
+    return bool(values) and all(isinstance(one, ast.Constant) and not one.value for one in values)
 
 
 def _is_empty(code: Code, field: str) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import GPUS, SLURM, STARTED, each_mistake, findings, found
+from checked import GPUS, RESTARTED, SLURM, STARTED, each_mistake, findings, found, with_files
 
 PODS = {"kind": "volcano", "resources": {"nvidia.com/gpu": 2}}
 AGAIN = {"restarts": {"max": 1}}
@@ -354,3 +355,41 @@ folder = new_folder(pathlib.Path("out"))
 )
 def test_parts_of_a_checkpoint_in_folders_of_each_rank(lines: str, is_scattered: bool, tmp_path: Path) -> None:
     assert ("scattered-checkpoint" in found(tmp_path, f"{SCATTERED}{lines}\n", **GPUS)) is is_scattered
+
+
+# A configuration that an argument names, over the values of the code: yacs, or any other.
+CONFIGURED = f"""{STARTED}
+import yaml
+from datetime import datetime
+from yacs.config import CfgNode
+config = CfgNode(new_allowed=True)
+config.restart = ""
+config.output_dir = ""
+with open(sys.argv[1]) as stream:
+    given = CfgNode(yaml.safe_load(stream))
+if not config.output_dir:
+    config.output_dir = datetime.now().strftime("%H_%M_%d")
+config.merge_from_other_cfg(given)
+net = DDP(nn.Linear(4, 4).cuda())
+if config.restart:
+    net.module.load_state_dict(torch.load(config.restart))
+for epoch in range(3):
+    net(torch.rand(4, 4).cuda()).mean().backward()
+    if rank == 0:
+        torch.save(net.module.state_dict(), os.path.join(config.output_dir, str(epoch)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "texts"),
+    [
+        ({"output_dir": "/shared/out"}, ["only if `config.restart` is given"]),
+        ({"output_dir": "/shared/out", "restart": "/shared/out/last"}, []),
+        ({"restart": "/shared/out/last"}, ["depends on datetime.now()"]),
+    ],
+)
+def test_a_configuration_that_an_argument_names(settings: dict[str, str], texts: list[str], tmp_path: Path) -> None:
+    with_files(tmp_path, {"train.py": CONFIGURED, "run.json": json.dumps(settings)})
+    lost = [one for one in findings(tmp_path, **RESTARTED, args=["run.json"]) if one.check == "no-checkpoint"]
+    assert len(lost) == len(texts)
+    assert all(text in one.text for text, one in zip(texts, lost, strict=True))
