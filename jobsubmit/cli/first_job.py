@@ -111,7 +111,7 @@ def _say_next(job: Path, known: dict[str, list[Finding]]) -> None:
 def _from_command(command: str, directory: Path, known: dict[str, list[Finding]]) -> str:
     from jobsubmit.config import load_settings
     from jobsubmit.scaffold.choice import choose_draft, with_requirements
-    from jobsubmit.scaffold.from_command import hide_secrets
+    from jobsubmit.scaffold.command_words import hide_secrets
 
     settings = load_settings()
     name = job_name(directory.resolve().name)

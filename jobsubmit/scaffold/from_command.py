@@ -11,23 +11,19 @@ from typing import Any
 
 from jobsubmit.errors import UsageError
 from jobsubmit.plan.launchers import OF_NODES, Launch, parse_launch
+from jobsubmit.scaffold.command_words import ASSIGNMENT, arguments_in, is_secret_name, split_command, without_secrets
 from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
 from jobsubmit.spec.field_types import env_name_problem
 
 NPROC_NOT_SET = "nproc_per_node is not set"
 _HINT = "write it like: torchrun --nproc_per_node=8 train.py --lr 0.1"
-_SECRET = re.compile(r"(?i)(^|_)(api_?key|key|token|secret|password|passwd)($|_)")
 _SUBMITS = ("sbatch", "salloc", "qsub", "bsub")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_CONTINUED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\(?:\r?\n|\s*\Z)|\\.""", re.DOTALL)
 _TAKES_TEXT = re.compile(r"-[a-z]*c")
-_EXPORTED = re.compile(r"--export=.*")
 _OF_OUTPUT = ("output", "error", "o", "e", "job_name", "J", "label", "l", "unbuffered", "u")  # jobsubmit keeps it
 _OF_TRAINER = re.compile(r"(?:--|\+{1,2})?trainer\.(num_nodes|devices)=([1-9]\d{0,5})")
 _HOST = re.compile(r"^[^#\s]+\s+slots=(\d+)", re.MULTILINE)
 _COUNTS_NODES = re.compile(r'(--[\w-]+) "\$NNODES"')
-_NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _UNDERSTOOD = (
     *("nnodes", "nproc_per_node", "use_env", "rdzv_backend", "max_restarts", "no_python"),
     *("num_machines", "num_processes", "num_nodes", "num_gpus", "num_accelerators", "multi_gpu", "devices"),
@@ -70,9 +66,9 @@ def drafts_from_command(text: str, read: Callable[[str], str] = lambda path: "")
     """
     env, launch = _parse(text)
     launch = _with_hosts(_with_trainer(launch), read)
-    own_words, notes = _without_secrets(launch.program[1:])
+    own_words, notes = without_secrets(launch.program[1:])
     env = {**env, **launch.env}
-    secrets = {name: f"env:{name}" for name in env if _SECRET.search(name)}
+    secrets = {name: f"env:{name}" for name in env if is_secret_name(name)}
     if secrets:
         notes.append(
             f"{', '.join(secrets)}: read from your environment at submission; jobsubmit itself writes it to no file"
@@ -85,24 +81,6 @@ def drafts_from_command(text: str, read: Callable[[str], str] = lambda path: "")
     stem = named.rpartition("/")[2].removesuffix(".py").removesuffix(".sh").rpartition(".")[2]
     first = {"name": job_name(stem) or "job", "code_dir": "."}
     return tuple(JobDraft({**first, **way.fields, **common}, (*notes, *way.notes)) for way in ways)
-
-
-def hide_secrets(text: str) -> str:
-    """Return a command line on one line, with `…` for each value that looks like a secret."""
-    shown: list[str] = []
-    rest = split_command(text)
-    while rest:
-        word = rest.pop(0)
-        name, _, value = word.partition("=")
-        count = _words_of_secret(word, rest)
-        is_assigned = bool(_ASSIGNMENT.fullmatch(word) and _SECRET.search(name))
-        is_exported = bool(_EXPORTED.fullmatch(word) and any(map(_SECRET.search, re.split("[,=]", value))))
-        is_secret = count is not None or is_assigned or is_exported
-        shown.append(f"{name}=…" if is_secret and value else shlex.quote(word))
-        shown += ["…"] * (count or 0)
-        del rest[: count or 0]
-    line = " ".join(shown)
-    return " ".join((line if "…" in line else _in_one_line(text)).split())
 
 
 def job_name(text: str) -> str:
@@ -156,24 +134,6 @@ def _with_hosts(launch: Launch, read: Callable[[str], str]) -> Launch:
     return replace(launch, nodes=len(hosts), nproc=launch.nproc or max(map(int, hosts)))
 
 
-def is_secret_name(name: str) -> bool:
-    """Return whether a variable seems to hold a secret, by its name."""
-    return _SECRET.search(name) is not None
-
-
-def _in_one_line(text: str) -> str:
-    """Return a command without the backslashes at the ends of its lines, outside of quotes."""
-    return _CONTINUED.sub(lambda found: "" if re.fullmatch(r"\\(?:\r?\n|\s*)", found[0]) else found[0], text)
-
-
-def split_command(text: str) -> list[str]:
-    """Return the words of a command, which a backslash may continue on the next line; raise UsageError."""
-    try:
-        return shlex.split(_in_one_line(text))
-    except ValueError as error:
-        raise UsageError(f"the command: {error}", "check the quotes: it is split like a shell command") from None
-
-
 def _no_python(launch: Launch) -> bool:
     return bool(launch.options.get("no_python"))
 
@@ -184,7 +144,7 @@ def _environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     if rest[:1] == ["env"]:
         rest.pop(0)
     env = {}
-    while rest and _ASSIGNMENT.fullmatch(rest[0]):
+    while rest and ASSIGNMENT.fullmatch(rest[0]):
         name, _, value = rest.pop(0).partition("=")
         if name != "CUDA_VISIBLE_DEVICES" and not env_name_problem(name):
             env[name] = value
@@ -201,7 +161,7 @@ def _in_a_mode(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     if any(launch.options.get(name) for name in _BY_LAUNCHER_ALONE) or _is_for_shell(launch.program[0], own_words):
         return []
     started = {"boot_file": launch.program[0].removeprefix("./")}
-    hyperparameters, args, notes = _arguments(own_words)
+    hyperparameters, args, notes = arguments_in(own_words)
     words = {"hyperparameters": hyperparameters, "args": args}
     if launch.launcher == "python":
         ranks = _given_by_the_platform(hyperparameters)
@@ -222,6 +182,12 @@ def _in_a_mode(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     if "local_rank" in fields:  # torch 2 passes an argument that older scripts do not know
         drafts.append({**{name: value for name, value in fields.items() if name != "local_rank"}, "mode": "torchrun"})
     return [JobDraft(each, (*notes, *_of_launcher(launch))) for each in drafts]
+
+
+def _given_by_the_platform(hyperparameters: dict[str, Any]) -> list[str]:
+    """Take out what the platform, or jobsubmit, passes in mode spawn, and say so."""
+    own = [name for name in (*SINGLE_NODE_RANKS, INIT_METHOD) if hyperparameters.pop(name, None) is not None]
+    return [f"{', '.join(f'--{name}' for name in own)}: dropped, each node gets its own"] if own else []
 
 
 def draft_spawn(draft: JobDraft, boot_file: str) -> JobDraft | None:
@@ -318,7 +284,7 @@ def _by_command(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     """Return the command that starts a program as the launcher would, on each node."""
     if _is_for_shell(launch.program[0], own_words):
         return [_with_variables(draft, own_words, launch.program[0]) for draft in _by_command(launch, ())]
-    hyperparameters, args, notes = _arguments(own_words)
+    hyperparameters, args, notes = arguments_in(own_words)
     words = _filled({"hyperparameters": hyperparameters, "args": args})
     program = launch.program[0]
     module = ["-m"] if launch.is_module else []
@@ -378,93 +344,3 @@ def _quoted(word: str) -> str:
 def _spelled(words: Sequence[str]) -> str | list[str]:
     """Return a command as a text where it reads the same without quotes, else as a list."""
     return " ".join(words) if all(re.fullmatch(r"[\w./:=@%+,-]+", word) for word in words) else list(words)
-
-
-# ── the program's own words ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Return hyperparameters, further words, and what to look at; an option with several values stays as it is."""
-    hyperparameters: dict[str, Any] = {}
-    args: list[str] = []
-    notes: list[str] = []
-    first_plain = len(words)  # the position of the first word that is neither an option nor its only value
-    index = 0
-    while index < len(words):
-        word = words[index]
-        name, separator, value = word.partition("=")
-        following = _until_option(words[index + 1 :])
-        index += 1
-        is_new = _NAME.fullmatch(name) and name.removeprefix("--") not in hyperparameters
-        if not is_new:
-            has_value = word.startswith("-") and not separator and len(following) == 1
-            first_plain = first_plain if word.startswith("-") else min(first_plain, index - 1)
-            args += [word, *following] if has_value else [word]
-            index += has_value
-        elif separator:
-            hyperparameters[name.removeprefix("--")] = _typed(value)
-        elif len(following) == 1:
-            hyperparameters[name.removeprefix("--")] = _typed(following[0])
-            index += 1
-        elif not following:
-            hyperparameters[name.removeprefix("--")] = {"flag": True}
-        else:
-            args += [word, *following]
-            if any(one.endswith((".py", ".sh")) for one in following[1:]):  # what follows a program is its own
-                first_plain = min(first_plain, index)
-            index += len(following)
-            notes.append(f"{name} is followed by {len(following)} words: kept unchanged in args")
-    if hyperparameters and any(_NAME.fullmatch(word.partition("=")[0]) for word in words[first_plain:]):
-        note = "an argument precedes an option, so all are in args: change them there, not with --set"
-        return {}, list(words), [*notes, note]
-    return hyperparameters, args, notes
-
-
-def _without_secrets(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return words without the options that hold secrets, and a note of each."""
-    kept: list[str] = []
-    notes: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        count = _words_of_secret(word, rest)
-        if count is None:
-            kept.append(word)
-            continue
-        name = word.partition("=")[0]
-        notes.append(f"{name}: dropped, it looks like a secret: pass it as a variable in `secrets`")
-        del rest[:count]
-    return kept, notes
-
-
-def _words_of_secret(word: str, rest: Sequence[str]) -> int | None:
-    """Return how many words after an option that holds a secret are its value; None for another word."""
-    name, separator, value = word.partition("=")
-    following = [] if separator else _until_option(rest)[:1]
-    is_secret = word.startswith("-") and _SECRET.search(name.lstrip("-").replace("-", "_"))
-    is_text = isinstance(_typed(value or "".join(following) or "0"), str)
-    return len(following) if is_secret and is_text else None
-
-
-def _given_by_the_platform(hyperparameters: dict[str, Any]) -> list[str]:
-    """Take out what the platform, or jobsubmit, passes in mode spawn, and say so."""
-    own = [name for name in (*SINGLE_NODE_RANKS, INIT_METHOD) if hyperparameters.pop(name, None) is not None]
-    return [f"{', '.join(f'--{name}' for name in own)}: dropped, each node gets its own"] if own else []
-
-
-def _until_option(words: Sequence[str]) -> list[str]:
-    found = []
-    for word in words:
-        if word.startswith("-") and not re.fullmatch(r"-[\d.].*", word):
-            break
-        found.append(word)
-    return found
-
-
-def _typed(text: str) -> Any:
-    """Return a number where it is spelled as such in the shortest way, else the text."""
-    if re.fullmatch(r"-?(0|[1-9]\d{0,17})", text):
-        return int(text)
-    if re.fullmatch(r"-?(0|[1-9]\d*)\.\d*[1-9]", text) and str(float(text)) == text:
-        return float(text)
-    return text

@@ -18,7 +18,7 @@ from jobsubmit.check.shell.state import Executed, Shell
 from jobsubmit.check.shell.texts import HERE, is_open
 from jobsubmit.errors import UsageError
 from jobsubmit.plan.launchers import STARTED_BY_SRUN, Launch
-from jobsubmit.scaffold.from_command import hide_secrets, is_secret_name, split_command
+from jobsubmit.scaffold.command_words import hide_secrets, is_secret_name, split_command
 
 _DIRECTIVE = re.compile(r"^#SBATCH\s+(\S.*)$", re.MULTILINE)
 _SHORT = {
