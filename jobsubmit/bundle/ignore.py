@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from jobsubmit.bundle.ignore_pattern import Pattern, escape, parse_pattern
@@ -18,6 +20,8 @@ from jobsubmit.errors import BundleError
 
 GITIGNORE, JOBIGNORE = ".gitignore", ".jobignore"
 IGNORE_FILES = (GITIGNORE, JOBIGNORE)  # in this order
+ALL_BELOW = "/**"
+_MOST_BELOW = 200  # entries of a folder that are looked at
 DEFAULT = "ignored by the default rules"
 
 # A `!pattern` in an ignore file brings any of these back.
@@ -128,7 +132,10 @@ def may_bring_back_below(folder: str, rules: Sequence[Rules], above: Ignored) ->
 
 
 def how_to_bring_back(path: str, left_out: LeftOut, *others: str) -> str:
-    """Return how to upload a file that is left out, itself or with a folder above it, and others of that folder."""
+    """Return how to upload a file that is left out, itself or with a folder above it, and others of that folder.
+
+    A path that ends with ALL_BELOW is all that is in a folder, whatever other rules say of it.
+    """
     if left_out.reason in (DANGLING, NOT_REGULAR):
         return "replace it with a regular file"
     if left_out.reason in (OWN_FILE, OWN_FOLDER, OWN_OUTPUT):
@@ -145,8 +152,26 @@ def how_to_bring_back(path: str, left_out: LeftOut, *others: str) -> str:
 
 
 def _exception_for(path: str) -> str:
-    anchor = "" if "/" in path else "/"
-    return f"!{anchor}{escape(path)}"
+    folder = path.removesuffix(ALL_BELOW)
+    anchor = "" if "/" in folder else "/"
+    return f"!{anchor}{escape(folder)}{path[len(folder) :]}"
+
+
+def with_all_below(root: Path, path: str, left_out: LeftOut) -> str:
+    """Return a path; for a folder in which the same ignore file leaves out files by other rules, with all below it."""
+    file = left_out.rule.rpartition(":")[0]
+    folder = f"{file.rpartition('/')[0]}/".lstrip("/")
+    if not file or not (root / path).is_dir():
+        return path
+    try:
+        patterns = parse_patterns((root / file).read_text("utf-8-sig").split("\n"))
+    except (OSError, ValueError):
+        return path
+    for found in islice((root / path).rglob("*"), _MOST_BELOW):
+        inside = found.relative_to(root).as_posix().removeprefix(folder)
+        if last_opinion(patterns, inside, is_dir=found.is_dir()):
+            return f"{path}{ALL_BELOW}"
+    return path
 
 
 def last_opinion(patterns: Sequence[Pattern], path: str, *, is_dir: bool) -> bool | None:

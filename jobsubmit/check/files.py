@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path, PurePosixPath
 
-from jobsubmit.bundle.ignore import how_to_bring_back
+from jobsubmit.bundle.ignore import how_to_bring_back, with_all_below
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code
@@ -103,20 +103,24 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
                 if left_out.path.startswith(f"{path}/") and left_out.path != f"{path}/":
                     text = f"reads the folder {path}, of which nothing is uploaded: {left_out.reason}"
                     wanted = left_out.path
-                yield Finding("warning", "left-out", where, text, how_to_bring_back(wanted, left_out))
+                whole = with_all_below(bundle.root, wanted, left_out)
+                yield Finding("warning", "left-out", where, text, how_to_bring_back(whole, left_out))
 
 
 def _downloaded_again(code: Code, bundle: Bundle) -> Iterator[Finding]:
     """Yield a warning for a data set of torchvision in a folder that is here, and is not uploaded."""
     for module, call, name in code.reached.calls:
         root = argument(call, "root", 0) if name.startswith(_DATA_SETS) else None
-        if root is None or code.values.of(argument(call, "download"), module) is not True:
-            continue
-        for path, left_out in _left_out(code, bundle, _path(code, root, module)):
-            text = (
-                f"each node downloads the data in {path} again: it exists here but is not uploaded: {left_out.reason}"
-            )
-            yield Finding("warning", "left-out", module.where(call), text, how_to_bring_back(path, left_out))
+        downloads = code.values.of(argument(call, "download") or ast.Constant(False), module)
+        for path, left_out in _left_out(code, bundle, _path(code, root, module)) if root is not None else ():
+            text = f"reads the data in {path}, which exists here but is not uploaded: {left_out.reason}"
+            if downloads is not False:
+                text = (
+                    f"each node downloads the data in {path} again: it exists here but is not uploaded: "
+                    f"{left_out.reason}"
+                )
+            hint = how_to_bring_back(with_all_below(bundle.root, path, left_out), left_out)
+            yield Finding("warning", "left-out", module.where(call), text, hint)
             return
 
 
@@ -169,7 +173,11 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
         if is_beside and "\0" not in path and _ANY not in path and (bundle.root / path).exists():
             text = f"uses {path}, which is outside the code directory and is not uploaded"
             yield Finding(
-                "warning", "left-out", where, text, "set code_dir to a folder above it, or copy it into code_dir"
+                "warning",
+                "left-out",
+                where,
+                text,
+                "set code_dir to a folder above it, or copy it into code_dir and use its new path",
             )
 
 

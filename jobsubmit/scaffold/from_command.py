@@ -206,7 +206,7 @@ def draft_torchrun(draft: JobDraft, boot_file: str) -> JobDraft | None:
     if str(draft.fields.get("command")).split() != ["python", boot_file]:
         return None
     fields = {name: value for name, value in draft.fields.items() if name != "command"}
-    note = "mode torchrun: the library that trains only joins the processes that a launcher starts"
+    note = "mode torchrun: a launcher must start the processes, because the library that trains does not"
     return JobDraft({**fields, "mode": "torchrun", "boot_file": boot_file}, (*draft.notes, note))
 
 

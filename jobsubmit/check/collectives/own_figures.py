@@ -39,6 +39,7 @@ _OF_VALUES = frozenset(
         *("softmax", "log_softmax", "exp", "log", "sqrt", "pow", "ne", "gt", "lt", "ge", "le", "any", "all", "bool"),
     ]
 )
+_ADDS = ("append", "extend", "insert", "add", "update")
 _IS_FOR_LATER = re.compile(r"infer|predict|demo|visuali")
 _MOST = 200
 
@@ -90,11 +91,9 @@ class _Trace:
     of_others: set[ast.AST] = field(default_factory=set)  # methods that average, and that other objects are asked for
 
     def follow(self, node: ast.AST, module: Module) -> bool:
-        if node in self.seen:
-            return True
+        if node in self.seen or len(self.seen) >= _MOST:
+            return node in self.seen
         self.seen.add(node)
-        if len(self.seen) > _MOST:
-            return False
         match node:
             case ast.Name() | ast.Attribute():
                 sources = list(self._sources(node, module))
@@ -107,12 +106,17 @@ class _Trace:
                 return self._call(node, module)
             case ast.Lambda() | ast.Await() | ast.Yield():
                 return False
+            case ast.ListComp(generators=[one, *_]) | ast.GeneratorExp(generators=[one, *_]):
+                if not self.follow(one.iter, module):
+                    return False
         return all(self.follow(one, module) for one in children(node) if isinstance(one, ast.expr))
 
     def _call(self, call: ast.Call, module: Module) -> bool:
         code = self.finder.code
         name = code.program.name_of(call.func, module)
-        if _averages(code, call, module) or self.finder.name_of(call, module):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        is_changed = isinstance(owner, ast.Name) and self._is_changed(owner, module)
+        if is_changed or _averages(code, call, module) or self.finder.name_of(call, module):
             return False
         found = code.program.own_method_called(call, module) or code.program.called(call, module)
         if found is not None and isinstance(found[1], FUNCTIONS):
@@ -149,6 +153,7 @@ class _Trace:
         stores = module.own_stores.get((scope, node.id), ())
         for store in stores:
             yield from self._assigned(store, module)
+        yield from ((module, given) for given in _added_to(node.id, scope, module))
         if isinstance(scope, FUNCTIONS) and node.id in parameters(scope) and not stores:
             for home, call in program.calls_to(scope, module):
                 if (given := given_for(call, scope, node.id)) is not None:
@@ -194,6 +199,14 @@ class _Trace:
             if is_own and (is_collective or self.finder.may_combine(call, module)):
                 return True
         return False
+
+
+def _added_to(name: str, scope: ast.AST, module: Module) -> Iterator[ast.expr]:
+    """Yield what a function adds to what a variable holds: `history["loss"].append(loss)`."""
+    for call in _calls_in(scope, module):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _ADDS:
+            if spelled(_object_of(call.func.value)) == name:
+                yield from call.args
 
 
 def _is_of_other_variable(node: ast.Attribute, module: Module, home: Module, place: ast.Attribute) -> bool:

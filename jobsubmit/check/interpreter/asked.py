@@ -34,6 +34,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
+_OF_DDP = ("module", "no_sync")
 _CONTENTS: Mapping[str, type] = {"dict": dict, "list": list, "set": set}
 
 
@@ -113,6 +114,8 @@ def has_attribute(run: Calls, owner: Any, name: Any) -> Any:
                 return True
             is_open = owner.is_open or (owner.entries is not None and owner.entries.is_open)
             return UNKNOWN if is_open or owner.kind.find("__getattr__") is not None else False
+        if owner.kind.name.endswith("DistributedDataParallel") and name in _OF_DDP:
+            return True
         return UNKNOWN if owner.is_open or owner.kind != NAMESPACE else False
     if isinstance(owner, Container) and name in dir(type(owner.content)):
         return True

@@ -34,6 +34,7 @@ _KEEP_NUMBERS = frozenset(
         *("run", "trainer_defaults", "subclass_mode_model", "subclass_mode_data", "auto_configure_optimizers"),
     ]
 )
+_OF_CLUSTERS = frozenset(["plugins"])  # arguments that may say how processes find each other
 _LIGHTNING = ("lightning.", "pytorch_lightning.")
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
 
@@ -60,20 +61,40 @@ def _nodes_of_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Find
     """Yield a warning for another number of nodes than the job has: Lightning compares it with the launcher's."""
     if code.values.composed is not None and code.values.composed.refused:
         return  # an override may be what was to set it
-    for module, call, name in code.reached.calls:
-        if not _is_trainer(code, name):
-            continue
-        nodes = _nodes_given(code, call, module, read)
+    trainers = [(module, call, name) for module, call, name in code.reached.calls if _is_trainer(code, name)]
+    for module, call, name in trainers:
+        nodes, devices = _nodes_given(code, call, module, read), code.values.of(argument(call, "devices"), module)
+        has_strategy = argument(call, "strategy") is not None
         if is_count(nodes) and nodes != code.facts.nodes:
+            is_plain = name in TRAINERS and len(trainers) == 1 and not _OF_CLUSTERS & {one.arg for one in call.keywords}
+            is_certain = is_plain and not hides_arguments(call) and (is_count(devices) or not code.facts.has_launcher)
             yield Finding(
-                "warning",
+                code.level_of(call, module) if is_certain else "warning",
                 "lightning-nodes",
                 module.where(call),
-                f"num_nodes of {spelled(call.func)}() is {nodes}, and the job has {code.facts.nodes}: Lightning "
-                "refuses that",
+                f"num_nodes of {spelled(call.func)}() is {nodes}, and the job has {code.facts.nodes}: "
+                f"{_what_happens(code, nodes, devices, has_strategy=has_strategy)}",
                 _how_to_count(code, call, module),
             )
             return
+
+
+def _what_happens(code: Code, nodes: int, devices: Any, *, has_strategy: bool = False) -> str:
+    """Return what Lightning does with another number of nodes than the job has.
+
+    Source: `TorchElasticEnvironment.validate_settings` of Lightning 2.6 compares the product with the number of
+    processes, but a Trainer with one device on one node does not ask; without a launcher, `LightningEnvironment` waits.
+    """
+    if not code.facts.has_launcher:
+        return (
+            "each node would train alone"
+            if nodes < code.facts.nodes
+            else "its processes would wait for nodes that do not exist"
+        )
+    if nodes == devices == 1 and not has_strategy:
+        return "each process would train alone"
+    is_refused = is_count(devices) and nodes * devices != code.world_size
+    return "Lightning refuses that" if is_refused else "the job would fail, or each process would train alone"
 
 
 def _how_to_count(code: Code, call: ast.Call, module: Module) -> str:
@@ -207,7 +228,8 @@ def _nodes_composed(code: Code) -> Iterator[Finding]:
             "warning",
             "lightning-nodes",
             "args",
-            f"{name}.num_nodes is {nodes}, and the job has {code.facts.nodes}: Lightning refuses that",
+            f"{name}.num_nodes is {nodes}, and the job has {code.facts.nodes}: "
+            f"{_what_happens(code, nodes, found[1].get('devices', UNKNOWN))}",
             f"pass {sign}{name}.num_nodes={code.facts.nodes}",
         )
 

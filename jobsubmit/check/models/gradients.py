@@ -179,9 +179,18 @@ def _is_backward(code: Code, node: ast.AST, module: Module) -> bool:
     nodes = list(walk(module.scope_of(node)))
     calls = (one for one in nodes if isinstance(one, ast.Call) and one.args and ast.unparse(one.args[0]) == target.id)
     return any(
-        isinstance(one, ast.Attribute) and one.attr == "backward" and ast.unparse(one.value) == target.id
+        isinstance(one, ast.Attribute)
+        and one.attr == "backward"
+        and ast.unparse(one.value) == target.id
+        and _may_follow(one, node, module)
         for one in nodes
     ) or any(_calls_backward(code, call, module) for call in calls)
+
+
+def _may_follow(later: ast.expr, node: ast.AST, module: Module) -> bool:
+    """Return whether a node may be executed after another one of its function: it is below, or in the same loop."""
+    loops = {above for above in module.above(node) if isinstance(above, (ast.For, ast.While))}
+    return later.lineno >= getattr(node, "lineno", 0) or not loops.isdisjoint(module.above(later))
 
 
 def _calls_backward(code: Code, call: ast.Call, module: Module) -> bool:

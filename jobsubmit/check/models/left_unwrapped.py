@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -36,10 +37,11 @@ class _Trained(NamedTuple):
 def left_unwrapped(code: Code) -> Iterator[Finding]:
     """Yield a warning for a model that an optimizer trains, if it is not wrapped and others are."""
     trained = list(_trained(code))
-    if not any(is_wrapped(code, one.model, one.module) for one in trained) or _may_average(code):
+    wrapped = [one for one in trained if is_wrapped(code, one.model, one.module) or _is_wrapped_later(code, one)]
+    if not wrapped or _may_average(code):
         return
     for one in trained:
-        if is_wrapped(code, one.model, one.module) is False and _is_apart(code, one):
+        if one not in wrapped and is_wrapped(code, one.model, one.module) is False and _is_apart(code, one):
             name = spelled(one.model)
             yield Finding(
                 "warning",
@@ -50,6 +52,21 @@ def left_unwrapped(code: Code) -> Iterator[Finding]:
                 f"wrap {name} as well",
             )
             return
+
+
+def _is_wrapped_later(code: Code, one: _Trained) -> bool:
+    """Return whether the same function wraps a model after it has given the optimizer its parameters."""
+    wraps = [
+        (home, argument(call, "module", 0), call)
+        for home, call, name in code.reached.calls
+        if home is one.module and is_ddp(name)
+    ]
+    return any(
+        given is not None
+        and spelled(given) == spelled(one.model)
+        and home.scope_of(call) is one.module.scope_of(one.model)
+        for home, given, call in wraps
+    )
 
 
 def _may_average(code: Code) -> bool:
@@ -131,4 +148,5 @@ def _may_keep(code: Code, call: ast.Call, module: Module) -> bool:
     is_layer = name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper()
     is_method = isinstance(call.func, ast.Attribute) and not code.program.is_of_library(call.func.value, module)
     is_unknown = not name.startswith(("torch.", "apex.")) and not isinstance(call.func, ast.Attribute)
+    is_unknown = is_unknown and name not in dir(builtins)
     return is_ddp(name) or is_sharding(name) or is_layer or is_method or is_unknown

@@ -46,7 +46,7 @@ def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding
         and not any(map(_NUMBERS.fullmatch, code.texts))
         and not code.program.unread
     ):
-        text = f"nothing says to the program which of the {code.facts.nodes} nodes it is on: each would train by itself"
+        text = f"does not tell the program which of the {code.facts.nodes} nodes it is on: each would train by itself"
         hint = "start it with torchrun, which needs $NNODES, $NODE_RANK and $MASTER_ADDR, or set resources.nodes: 1"
         if any(name in SPAWNS for _, _, name in code.program.calls):
             hint = "pass it its number, $NODE_RANK, with `bash -c`, or set resources.nodes: 1"

@@ -9,6 +9,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, returned_values
 from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.variables import values_of_field
 
 DEEPEST = 6
 _NUMBERS = ("device_id", "output_device")  # arguments of FSDP, DistributedDataParallel and init_process_group
@@ -24,6 +25,8 @@ def device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
         pattern = node.func.value
         return str(pattern.value).partition("{")[0] if isinstance(pattern, ast.Constant) else ""
+    if isinstance(node, ast.Attribute) and depth < DEEPEST:
+        return _device_of_field(code, node.attr, depth)
     source = _source_of_device(code, node, module)
     if source is not None and depth < DEEPEST:
         text = device_text(code, source, module, depth + 1)
@@ -31,6 +34,13 @@ def device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0
         return f"{text}:" if has_number and text in ("cpu", "cuda") else text
     is_call = isinstance(node, ast.Call) and depth < DEEPEST
     return _returned_device(code, code.program.name_of(node.func, module), depth) if is_call else ""  # type: ignore[union-attr]
+
+
+def _device_of_field(code: Code, field: str, depth: int) -> str:
+    """Return the device that a field holds: `self.device = torch.device("cuda", rank)`, wherever it is set."""
+    values = values_of_field(code.program, field)
+    texts = {device_text(code, value, home, depth + 1) for home, value in values}
+    return texts.pop() if len(texts) == 1 else ""
 
 
 def _source_of_device(code: Code, node: ast.AST | None, module: Module) -> ast.expr | None:

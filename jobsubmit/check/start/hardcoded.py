@@ -121,6 +121,9 @@ def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
         hint = f"if it is an argument of the script, pass --{node.id}=gloo; otherwise {hint}"
     elif isinstance(node, ast.Name) and code.line.kind == "configurator" and code.line.option(f"--{node.id}"):
         hint = f"pass --{node.id}=gloo"
+    elif isinstance(node, ast.Attribute) and backend is not UNKNOWN:
+        names = (max(one.names, key=len) for one in code.options if one.field == node.attr and one.takes_value)
+        hint = next((f"pass {name}=gloo" for name in names if name.startswith("--")), hint)
     if code.facts.gpus == 0 and str(backend).lower() == "nccl":
         yield Finding(
             level, "nccl-on-cpu", module.where(call), f"backend nccl needs GPUs, but {code.facts.no_gpus}", hint
@@ -130,8 +133,12 @@ def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
 def _device(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     """Yield an error for `init_process_group(device_id=…)` of a device without its number, which torch refuses."""
     given = argument(call, "device_id")
-    choices = set_in_this_job(code, given, module) if isinstance(given, ast.Name) else [given]
-    texts = {device_text(code, one, module) for one in choices}
+    choices = [(module, given)]
+    if isinstance(given, ast.Name):
+        choices = [(module, one) for one in set_in_this_job(code, given, module)] or [
+            (home, one) for home, one in origins(code, given, module) if isinstance(one, ast.Call)
+        ]
+    texts = {device_text(code, one, home) for home, one in choices}
     if len(texts) == 1 and not texts.isdisjoint(_WITHOUT_NUMBER):
         yield Finding(
             "error",

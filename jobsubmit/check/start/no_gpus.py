@@ -16,6 +16,7 @@ from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.registries import registered
 from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.variables import values_of_field
 from jobsubmit.check.start.device_of_call import device_text
 from jobsubmit.common.finding import Finding
 
@@ -52,7 +53,7 @@ _OTHER_NODES_OF_LIGHTNING = (
 )
 _DEEPEST = 6  # calls above each other
 _NUMBER = re.compile(r"(?:^|_)(?:rank|gpu|index|idx|id)$")
-_ASKS_WHETHER = re.compile(r"is_available\(|device_count\(|is None|is not None")
+_ASKS_WHETHER = re.compile(r"is_available\(|device_count\(")
 _HANDS_ON = re.compile(r"distribut|ddp|parallel|wrap", re.IGNORECASE)
 _SCALER = re.compile(r"^(?:loss_|grad_|amp_|_)?scaler$")
 DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
@@ -120,13 +121,15 @@ def _line_of(call: ast.Call, module: Module) -> str:
 
 
 def _chosen_at(code: Code, call: ast.Call, module: Module) -> tuple[str, str] | None:
-    """Return where the device is chosen that `x.to(device)` names, in the same module, and the words there."""
+    """Return where the device is chosen that `x.to(device)` or `x.to(self.device)` names, and the words there."""
     is_move = isinstance(call.func, ast.Attribute) and call.func.attr == "to" and len(call.args) == 1
     device = call.args[0] if is_move else None
-    made = code.values.assigned(device, module) if isinstance(device, ast.Name) else None
-    if not isinstance(made, ast.Call) or code.program.name_of(made.func, module) != "torch.device":
+    home, made = module, code.values.assigned(device, module) if isinstance(device, ast.Name) else None
+    if isinstance(device, ast.Attribute) and len(values := values_of_field(code.program, device.attr)) == 1:
+        home, made = values[0]
+    if not isinstance(made, ast.Call) or code.program.name_of(made.func, home) != "torch.device":
         return None
-    return module.where(made), ast.unparse(made)
+    return home.where(made), ast.unparse(made)
 
 
 def _has_device_as_text(code: Code) -> bool:
@@ -167,7 +170,7 @@ def each_for_itself(code: Code) -> Iterator[Finding]:
     if code.world_size == 1 or not code.facts.has_launcher or is_said or code.facts.environment.get(_USE_CPU):
         return
     for module, call, name in code.reached.calls:
-        hint = f'add `-e {_USE_CPU}=true`, or in the job file env: {{{_USE_CPU}: "true"}}'
+        hint = f'add `-e {_USE_CPU}=true` to `create` or `run`, or in the job file env: {{{_USE_CPU}: "true"}}'
         if name == "accelerate.Accelerator":
             cpu = argument(call, "cpu")
             if hides_arguments(call) or (cpu is not None and code.values.of(cpu, module) not in (None, False)):
@@ -320,7 +323,7 @@ def _asked_of_torch(code: Code, call: ast.Call, name: str, module: Module) -> st
         return f"{name}()"
     if name == "torch.accelerator.current_accelerator":
         is_used = code.facts.has_nccl is True and not (call.args or call.keywords) and _is_used(call, module)
-        return f"what {name}() gives" if is_used else ""
+        return f"the device of {name}()" if is_used else ""
     made_on = argument(call, "device") if _MAKES.match(name) else None
     if made_on is not None:
         text = device_text(code, made_on, module)
@@ -334,7 +337,11 @@ def _is_used(call: ast.Call, module: Module) -> bool:
     own = [node for node in scope.body if not isinstance(node, (*FUNCTIONS, ast.ClassDef))]
     above = module.parents.get(call)
     is_said = isinstance(above, ast.Call) and spelled(above.func) == "print"
-    return not is_said and not any(_ASKS_WHETHER.search(ast.unparse(node)) for node in own)
+    held = [spelled(one) for one in above.targets] if isinstance(above, ast.Assign) else []
+    asked = [*map(re.escape, held), re.escape(ast.unparse(call))]
+    names = "|".join(asked)
+    asks = re.compile(rf"{_ASKS_WHETHER.pattern}|\b(?:{names}) is (?:not )?None|(?:if|not|and|or) (?:{names})\b")
+    return not is_said and not any(asks.search(ast.unparse(node)) for node in own)
 
 
 def divided_by_gpus(call: ast.expr, module: Module) -> str:
@@ -396,7 +403,17 @@ def _moved_to(code: Code, device: ast.expr | None, module: Module) -> str:
 
 
 def _is_given_to_ddp(code: Code, device: ast.expr, module: Module) -> bool:
-    """Return whether DistributedDataParallel gets the same variable in the same function: `device_ids=[rank]`."""
+    """Return whether DistributedDataParallel gets the same variable in the same function: `device_ids=[rank]`.
+
+    A field is what its only place sets it to.
+    """
+    if isinstance(device, ast.Attribute):
+        values = [(home, value) for home, value in values_of_field(code.program, device.attr) if value is not None]
+        return (
+            len(values) == 1
+            and isinstance(values[0][1], ast.Name)
+            and _is_given_to_ddp(code, values[0][1], values[0][0])
+        )
     function = module.function_of(device)
     wraps = ((home, call) for home, call, name in code.reached.calls if home is module and is_ddp(name))
     return isinstance(device, ast.Name) and any(

@@ -346,7 +346,7 @@ def _no_processes(code: Code) -> Iterator[Finding]:
                 "warning",
                 "fixed-world-size",
                 module.where(call),
-                f"it starts {value} processes on each node, but resources.nproc_per_node is {code.facts.nproc}",
+                f"nprocs is {value}, but resources.nproc_per_node is {code.facts.nproc}",
                 "set the number in one place: read NPROC_PER_NODE from the environment",
             )
         if number is not None and value == 0:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from checked import GPUS, IMPORTED, findings, found, with_files
 
+from jobsubmit.check.program.facts import Facts
 from jobsubmit.config import load_settings
 from jobsubmit.scaffold.choice import choose_draft
 
@@ -458,3 +459,88 @@ def test_data_beside_the_code_that_a_configuration_names(tmp_path: Path) -> None
     with_files(tmp_path / "code", {"train.py": text, "configs/base.yaml": "data:\n  root: ../data\n"})
     texts = [one.text for one in findings(tmp_path / "code", **HERE, args=["configs/base.yaml"])]
     assert "uses ../data, which is outside the code directory and is not uploaded" in texts
+
+
+OF_FIELDS = f"""{IMPORTED}
+class Trainer:
+    def __init__(self, model, rank, path=None):
+        self.path = path
+        {{device}}
+        self.model = {{model}}
+        if self.path is None:
+            self.path = "snapshot.pt"
+    def train(self):
+        for (x,) in DataLoader(TensorDataset(torch.rand(4, 4))):
+            self.model({{batch}}).mean().backward()
+def main(rank):
+    dist.init_process_group("gloo")
+    Trainer(nn.Linear(4, 4), rank).train()
+main(int(os.environ["LOCAL_RANK"]))
+"""
+TO_FIELD = {"model": "model.to(self.device)", "batch": "x.to(self.device)"}
+
+
+@pytest.mark.parametrize(
+    ("device", "moves", "needs"),
+    [
+        ("self.device = torch.device('cuda', rank)", TO_FIELD, "torch.device('cuda', rank)"),
+        (
+            "self.acc = torch.accelerator.current_accelerator()\n"
+            "        self.device = torch.device(f'{self.acc}:{rank}')",
+            TO_FIELD,
+            "the device of torch.accelerator.current_accelerator()",
+        ),
+        (
+            "self.gpu_id = rank",
+            {"model": "DDP(model.to(rank), device_ids=[rank])", "batch": "x.to(self.gpu_id)"},
+            ".to(self.gpu_id)",
+        ),
+        ("self.device = torch.device('cpu')", TO_FIELD, ""),
+        (
+            "self.acc = torch.accelerator.current_accelerator()\n"
+            "        self.device = torch.device('cpu') if self.acc is None else torch.device(self.acc.type, rank)",
+            TO_FIELD,
+            "",
+        ),
+    ],
+)
+def test_a_device_that_a_field_holds(
+    device: str, moves: dict[str, str], needs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Facts, "has_nccl", True)  # of a build for GPUs, on nodes without them
+    (tmp_path / "train.py").write_text(OF_FIELDS.format(device=device, **moves))
+    wrong = [one.text for one in findings(tmp_path, **HERE) if one.check == "cuda-on-cpu"]
+    assert [needs in one for one in wrong] == [True] * bool(needs)
+
+
+@pytest.mark.parametrize("name", ["--dist-backend", "--backend"])
+def test_a_backend_that_an_option_names(name: str, tmp_path: Path) -> None:
+    field = name.removeprefix("--").replace("-", "_")
+    text = f"{IMPORTED}parser = argparse.ArgumentParser()\nparser.add_argument('{name}', default='nccl')\n"
+    (tmp_path / "train.py").write_text(f"{text}args = parser.parse_args()\ndist.init_process_group(args.{field})\n")
+    (wrong,) = [one for one in findings(tmp_path, **HERE) if one.check == "nccl-on-cpu"]
+    assert (wrong.hint or "").startswith(f"pass {name}=gloo")
+
+
+LIGHTNING = "import lightning.pytorch as pl\npl.Trainer({given}).fit(None)\n"
+ALONE = {"command": "python train.py"}
+
+
+@pytest.mark.parametrize(
+    ("given", "fields", "said"),
+    [
+        ("devices=1", {}, "error: each process would train alone"),
+        ("devices=2", {}, "error: Lightning refuses that"),
+        ("devices=1, strategy='ddp'", {}, "error: Lightning refuses that"),
+        ("", {}, "warning: the job would fail, or each process would train alone"),
+        ("devices=2", ALONE, "error: each node would train alone"),
+        ("devices=2, plugins=[None]", ALONE, "warning: each node would train alone"),
+        ("devices=2, num_nodes=4", ALONE, "error: its processes would wait for nodes that do not exist"),
+    ],
+)
+def test_a_number_of_nodes_that_a_trainer_does_not_get(
+    given: str, fields: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(LIGHTNING.format(given=given))
+    (wrong,) = [one for one in findings(tmp_path, **HERE, **fields) if one.check == "lightning-nodes"]
+    assert f"{wrong.level}: {wrong.text.rpartition(': ')[2]}" == said

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checked import IMPORTED, SLURM, STARTED, findings, found, with_files
+
+from jobsubmit.bundle.scanner import scan
 
 EIGHT: dict[str, Any] = {"resources": {"nodes": 2, "nproc_per_node": 4}, "backend": {**SLURM, "gpus_per_node": 4}}
 
@@ -1021,6 +1024,30 @@ def test_data_that_is_here_and_downloaded_again(call: str, is_found: bool, tmp_p
     shown = [one for one in findings(tmp_path) if one.check == "left-out"]
     assert ["each node downloads the data in data again" in one.text for one in shown] == [True] * is_found
     assert all("!/data" in str(one.hint) for one in shown)
+
+
+@pytest.mark.parametrize(
+    ("ignored", "download", "text", "line"),
+    [
+        ("data/\n", "sys.argv[1]", "each node downloads the data in data again", "!/data "),
+        ("data/\n", "False", "reads the data in data, which exists here but is not uploaded", "!/data "),
+        ("data/\nraw/\n", "True", "each node downloads the data in data again", "!/data/** "),
+        ("data/\n*ubyte\n", "True", "each node downloads the data in data again", "!/data/** "),
+    ],
+)
+def test_a_folder_in_which_other_rules_apply_as_well(
+    ignored: str, download: str, text: str, line: str, tmp_path: Path
+) -> None:
+    program = f"import sys\nfrom torchvision import datasets\ndatasets.MNIST('data', download={download})\n"
+    with_files(tmp_path, {"train.py": program, "data/MNIST/raw/train-ubyte": "x", ".gitignore": ignored})
+    (shown,) = [one for one in findings(tmp_path) if one.check == "left-out"]
+    assert shown.text.startswith(text)
+    assert f"add the line {line}" in str(shown.hint)
+
+    wanted = re.search(r"the line (\S+) to", str(shown.hint))
+    (tmp_path / ".jobignore").write_text(f"{wanted and wanted[1]}\n")
+    assert [one for one in findings(tmp_path) if one.check == "left-out"] == []
+    assert "data/MNIST/raw/train-ubyte" in [file.path for file in scan(tmp_path).files]
 
 
 @pytest.mark.parametrize(

@@ -648,7 +648,7 @@ def test_run_shows_warnings_beside_errors(jobsubmit: Command, tmp_path: Path) ->
 def test_a_finding_about_the_command_of_run_names_it_once(jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\nif True:\n    torch.ones(1, requires_grad=True).backward()\n")
     shown = jobsubmit("run", "--dry-run", "--nodes", "2", "--", "python", "train.py").stderr
-    assert "the command  nothing says to the program which of the 2 nodes it is on" in shown
+    assert "the command  does not tell the program which of the 2 nodes it is on" in shown
 
 
 def test_each_job_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
