@@ -182,15 +182,23 @@ def _is_backward(code: Code, node: ast.AST, module: Module) -> bool:
         isinstance(one, ast.Attribute)
         and one.attr == "backward"
         and ast.unparse(one.value) == target.id
-        and _may_follow(one, node, module)
+        and _may_follow(one, node, target, module)
         for one in nodes
     ) or any(_calls_backward(code, call, module) for call in calls)
 
 
-def _may_follow(later: ast.expr, node: ast.AST, module: Module) -> bool:
-    """Return whether a node may be executed after another one of its function: it is below, or in the same loop."""
-    loops = {above for above in module.above(node) if isinstance(above, (ast.For, ast.While))}
-    return later.lineno >= getattr(node, "lineno", 0) or not loops.isdisjoint(module.above(later))
+def _may_follow(later: ast.expr, node: ast.AST, target: ast.Name, module: Module) -> bool:
+    """Return whether what a variable holds after a node may still be there at a later one of its function.
+
+    That is below it, or in the same loop, where the next pass does not set the variable again.
+    """
+    if later.lineno >= getattr(node, "lineno", 0):
+        return True
+    stores = module.stores.get((module.scope_of(target), target.id), ())
+    set_again = [one.lineno for one in stores if not isinstance(module.parents.get(one), ast.AugAssign)]
+    loops = (above for above in module.above(node) if isinstance(above, (ast.For, ast.While)))
+    shared = (loop for loop in loops if loop in module.above(later))
+    return any(not any(loop.lineno <= line <= later.lineno for line in set_again) for loop in shared)
 
 
 def _calls_backward(code: Code, call: ast.Call, module: Module) -> bool:

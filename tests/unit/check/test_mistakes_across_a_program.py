@@ -122,6 +122,7 @@ def run_epoch(loader):
         {{inside}}
         losses.append(loss.item())
         loss.backward()
+        {{after}}
     loss = torch.tensor(np.mean(losses)).cuda()
     dist.all_reduce(loss)
     loss /= dist.get_world_size()
@@ -213,9 +214,16 @@ def test_one_of_two_models_is_wrapped_after_the_optimizer_is_made(wrap: str, is_
     assert ("never-synchronized" in found(tmp_path, TWO_MODELS.format(wrap=wrap), **GPUS)) is is_wrong
 
 
-@pytest.mark.parametrize(("inside", "is_wrong"), [("loss /= dist.get_world_size()", True), ("pass", False)])
-def test_a_loss_that_is_averaged_after_the_epoch(inside: str, is_wrong: bool, tmp_path: Path) -> None:
-    assert ("divided-again" in found(tmp_path, AVERAGED.format(inside=inside), **GPUS)) is is_wrong
+@pytest.mark.parametrize(
+    ("inside", "after", "is_wrong"),
+    [
+        ("loss /= dist.get_world_size()", "pass", True),
+        ("pass", "pass", False),
+        ("pass", "loss = loss.detach() / dist.get_world_size()", False),
+    ],
+)
+def test_a_loss_that_is_averaged_after_its_gradients(inside: str, after: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("divided-again" in found(tmp_path, AVERAGED.format(inside=inside, after=after), **GPUS)) is is_wrong
 
 
 def test_results_that_an_object_has_combined(tmp_path: Path) -> None:
