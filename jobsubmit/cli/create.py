@@ -132,19 +132,16 @@ def run(
     """
     from jobsubmit.cli.job_file import overrides
     from jobsubmit.scaffold.choice import choose_draft
-    from jobsubmit.scaffold.from_command import NPROC_NOT_SET
     from jobsubmit.spec.loader import load_mapping
 
     settings = load_settings()
     _require_words(command)
-    draft = choose_draft(shlex.join(command), Path(), settings)
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
+    draft = choose_draft(shlex.join(command), Path(), settings)
     loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes, source="the command")
-    is_set = loaded.spec.resources.nproc_per_node is not None
-    notes = tuple(note for note in draft.notes if not (is_set and note.startswith(NPROC_NOT_SET)))
-    loaded = replace(loaded, notes=notes)
+    loaded = replace(loaded, notes=draft.with_changes(changes).notes)
     if not dry_run:
         _connect(loaded, settings)
     from jobsubmit.cli import submission  # while the machines answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +16,26 @@ from jobsubmit.errors import JobSubmitError, UsageError
 from jobsubmit.scaffold.from_command import job_name
 from jobsubmit.scaffold.samples import Sample, code_of, find_sample, list_samples
 from jobsubmit.spec.json_schema import SCHEMA_LINE, SCHEMA_NAME, json_schema
+from jobsubmit.spec.loader import Override
 from jobsubmit.spec.modes import Mode
 
 _CODE = "code"
 
 
 def write_first_job(
-    directory: Path, mode: Mode | None, command: str | None, sample: str | None, *, force: bool, with_code: bool
+    directory: Path,
+    mode: Mode | None,
+    command: str | None,
+    sample: str | None,
+    *,
+    force: bool,
+    with_code: bool,
+    changes: Sequence[Override] = (),
 ) -> None:
-    """Write a job file for the code in a directory, for a command line, or for a sample. Raises UsageError."""
+    """Write a job file for the code in a directory, for a command line, or for a sample. Raises UsageError.
+
+    `changes` are what options such as --nodes say; the job file of a sample has its own values.
+    """
     job = directory / "job.yaml"
     if job.exists() and not force:
         raise UsageError(f"{job} already exists", "replace it with --force, or choose another directory")
@@ -35,12 +47,17 @@ def write_first_job(
     chosen: Sample | None = None
     known: dict[str, list[Finding]] = {}  # what the checks find, so that they check each job only once
     if command is not None:
-        text = _from_command(command, directory, known)
+        text = _from_command(command, directory, known, changes)
     elif sample is not None or with_code or _is_empty(directory):
+        if changes:
+            raise UsageError(
+                f"{changes[0].source} cannot change the job file of a sample",
+                f"pass it to create instead: jobsubmit create {job} {changes[0].source} …",
+            )
         chosen = find_sample(sample or mode or "torchrun")
         text = _starter(chosen)
     else:
-        text = _proposed(directory, mode, known)
+        text = _proposed(directory, mode, known, changes)
     code = directory / _CODE if chosen else None
     files = _new_files(chosen, directory / _CODE) if chosen else []
     try:
@@ -108,14 +125,14 @@ def _say_next(job: Path, known: dict[str, list[Finding]]) -> None:
         out.talk(f"next: jobsubmit validate {job}, then jobsubmit create {job} --follow")
 
 
-def _from_command(command: str, directory: Path, known: dict[str, list[Finding]]) -> str:
+def _from_command(command: str, directory: Path, known: dict[str, list[Finding]], changes: Sequence[Override]) -> str:
     from jobsubmit.config import load_settings
     from jobsubmit.scaffold.choice import choose_draft, with_requirements
     from jobsubmit.scaffold.command_words import hide_secrets
 
     settings = load_settings()
     name = job_name(directory.resolve().name)
-    draft = choose_draft(command, directory, settings, known, name)
+    draft = choose_draft(command, directory, settings, known, name, changes)
     draft = with_requirements(draft, directory, settings, known)
     for note in draft.notes:
         out.talk(f"note: {note}")
@@ -127,7 +144,7 @@ def _is_empty(directory: Path) -> bool:
     return not directory.is_dir() or not any(path for path in directory.iterdir() if not path.name.startswith("."))
 
 
-def _proposed(directory: Path, mode: Mode | None, known: dict[str, list[Finding]]) -> str:
+def _proposed(directory: Path, mode: Mode | None, known: dict[str, list[Finding]], changes: Sequence[Override]) -> str:
     """Return a job file for the code in a directory; raise UsageError if it has no training code."""
     from jobsubmit.config import load_settings
     from jobsubmit.scaffold.choice import choose_start, with_requirements
@@ -140,7 +157,7 @@ def _proposed(directory: Path, mode: Mode | None, known: dict[str, list[Finding]
         "resources": {"nodes": 1, "nproc_per_node": 2},
     }
     draft = (
-        choose_start(directory, common, settings, known)
+        choose_start(directory, common, settings, known, changes)
         if mode is None
         else next(iter(drafts_from_code(directory)), None)
     )
@@ -165,5 +182,6 @@ def _proposed(directory: Path, mode: Mode | None, known: dict[str, list[Finding]
     out.talk(f"found {draft.started_file}; {why}")
     if draft.others:
         out.talk(f"  other scripts that you could start: {', '.join(draft.others[:5])}")
-    draft = with_requirements(replace(draft, fields=fields), directory, settings, known)
+    draft = replace(draft, fields=fields).with_changes(changes)
+    draft = with_requirements(draft, directory, settings, known)
     return f"# Proposed from the code here: {draft.started_file}; {why}.\n{draft.text()}"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from jobsubmit.cli.job_file_options import Nodes, Set
 from jobsubmit.cli.options import sample_names
 from jobsubmit.spec.modes import Mode
 
@@ -34,6 +35,8 @@ def init(
             autocompletion=sample_names,
         ),
     ] = None,
+    nodes: Nodes = None,
+    set_: Set = None,
     list_: Annotated[bool, typer.Option("--list", help="List the available samples; write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing job.yaml.")] = False,
     with_code: Annotated[
@@ -46,14 +49,16 @@ def init(
     With --from, it converts a command line of python, torchrun, accelerate
     launch, deepspeed, srun, mpirun or any other program. In a new or empty
     directory, it also writes sample training code: a DDP example, or another
-    --sample.
+    --sample. --nodes and --set say what the job file gets, and what is checked.
     """
     from jobsubmit.cli import console
     from jobsubmit.cli.findings import READING
     from jobsubmit.cli.first_job import show_samples, write_first_job
+    from jobsubmit.cli.job_file import overrides
 
     if list_:
         show_samples()
     else:
         with console.said_if_slow(READING):
-            write_first_job(directory, mode, command, sample, force=force, with_code=with_code)
+            changes = overrides(assignments=set_, nodes=nodes)
+            write_first_job(directory, mode, command, sample, force=force, with_code=with_code, changes=changes)

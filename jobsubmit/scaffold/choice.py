@@ -19,7 +19,7 @@ from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.scaffold.from_code import by_its_own_names, drafts_from_code, takes_ranks_of_torch, texts_of
 from jobsubmit.scaffold.from_command import draft_spawn, draft_torchrun, drafts_from_command, with_places
 from jobsubmit.scaffold.from_script import StartScript, read_from, read_script
-from jobsubmit.spec.loader import load_mapping
+from jobsubmit.spec.loader import Override, load_mapping
 
 # Errors that another way to start the code would not have.
 _OF_THE_MODE = frozenset(["injected-argument", "nested-spawn", "rank-env", "no-processes"])
@@ -30,11 +30,17 @@ _REQUIREMENTS = "requirements.txt"
 
 
 def choose_draft(
-    command: str, directory: Path, settings: Settings, known: Known | None = None, name: str = ""
+    command: str,
+    directory: Path,
+    settings: Settings,
+    known: Known | None = None,
+    name: str = "",
+    changes: Sequence[Override] = (),
 ) -> JobDraft:
     """Return the job that a command line means, by how the code in a directory can be started.
 
-    Its name is that of the program, if no other is given. `known` is what the checks found so far.
+    Its name is that of the program, if no other is given. `known` is what the checks found so far; `changes` are what
+    options such as --nodes say.
     For `sbatch script.sh`, this is what the script starts; for `bash script.sh` too, if it starts nothing else. Raises
     UsageError if the command line is invalid.
     """
@@ -48,6 +54,7 @@ def choose_draft(
         drafts = [_of_script(draft, script, program) for draft in drafts]
     if name:
         drafts = [replace(draft, fields={**draft.fields, "name": name}) for draft in drafts]
+    drafts = [draft.with_changes(changes) for draft in drafts]
     return _with_path(_fitting_best(drafts, _OF_THE_WAY, directory, settings, known), directory, settings, known)
 
 
@@ -74,10 +81,15 @@ def _of_script(draft: JobDraft, script: StartScript, program: Program | None) ->
 
 
 def choose_start(
-    directory: Path, fields: Mapping[str, Any], settings: Settings, known: Known | None = None
+    directory: Path,
+    fields: Mapping[str, Any],
+    settings: Settings,
+    known: Known | None = None,
+    changes: Sequence[Override] = (),
 ) -> JobDraft | None:
     """Return the job that starts the code in a directory, with some fields given; None if no file trains."""
     drafts = [replace(draft, fields={**fields, **draft.fields}) for draft in drafts_from_code(directory)]
+    drafts = [draft.with_changes(changes) for draft in drafts]
     return _fitting_best(drafts, _OF_THE_MODE, directory, settings, known) if drafts else None
 
 

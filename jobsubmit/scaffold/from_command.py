@@ -12,11 +12,10 @@ from typing import Any
 from jobsubmit.errors import UsageError
 from jobsubmit.plan.launchers import OF_NODES, Launch, parse_launch
 from jobsubmit.scaffold.command_words import ASSIGNMENT, arguments_in, is_secret_name, split_command, without_secrets
-from jobsubmit.scaffold.draft import JobDraft
+from jobsubmit.scaffold.draft import NPROC_NOT_SET, JobDraft
 from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
 from jobsubmit.spec.field_types import env_name_problem
 
-NPROC_NOT_SET = "nproc_per_node is not set"
 _HINT = "write it like: torchrun --nproc_per_node=8 train.py --lr 0.1"
 _SUBMITS = ("sbatch", "salloc", "qsub", "bsub")
 _TAKES_TEXT = re.compile(r"-[a-z]*c")

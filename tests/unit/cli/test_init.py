@@ -719,3 +719,46 @@ def test_a_number_that_the_same_command_sets_is_not_said_to_be_missing(given: li
     (jobsubmit.folder / "train.py").write_text(_LAUNCHED)
     done = jobsubmit("run", "--dry-run", *given, "--", "accelerate", "launch", "train.py", code=None)
     assert ("nproc_per_node is not set" in done.stderr) == (not given)
+
+
+ALONE = """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def main(rank):
+    dist.init_process_group("gloo", init_method="tcp://localhost:29500", rank=rank, world_size=2)
+
+if __name__ == "__main__":
+    mp.spawn(main, nprocs=2)
+"""
+
+
+def test_init_checks_the_code_for_the_numbers_that_it_writes(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ALONE)
+    assert "same ranks" not in jobsubmit("init", "--from", "python train.py").stderr
+
+    two = ["--nodes", "2", "--set", "resources.nproc_per_node=2", "--set", "env.OMP_NUM_THREADS=1"]
+    done = jobsubmit("init", "--force", *two, "--from", "python train.py")
+    assert "all 2 nodes have the same ranks" in done.stderr
+    written = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert written["resources"] == {"nodes": 2, "nproc_per_node": 2}
+    assert written["env"] == {"OMP_NUM_THREADS": 1}
+
+    done = jobsubmit("init", "--force", *two)
+    assert "all 2 nodes have the same ranks" in done.stderr
+    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["resources"] == {"nodes": 2, "nproc_per_node": 2}
+
+
+def test_init_keeps_the_numbers_of_a_sample(jobsubmit: Command, tmp_path: Path) -> None:
+    refused = jobsubmit("init", "--nodes", "2", "--sample", "torchrun", "new", code=2).stderr
+    assert "--nodes cannot change the job file of a sample" in refused
+    assert "jobsubmit create new/job.yaml --nodes" in refused
+    assert not (tmp_path / "new").exists()
+
+
+def test_init_refuses_a_value_that_no_job_file_can_have(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ALONE)
+    for change in ("resources.nodes=none", "resources=none", "unknown=1"):
+        assert "error: " in jobsubmit("init", "--set", change, "--from", "python train.py", code=2).stderr
+    assert not (tmp_path / "job.yaml").exists()
