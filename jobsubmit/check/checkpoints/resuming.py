@@ -14,6 +14,9 @@ from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 _OPTION = re.compile(r"(?:(?:auto|from|do|is)_)?resume(?:_from)?(?:_(?:checkpoint|ckpt|path|file))?")
+_CHECKPOINT = re.compile(
+    r"(?:load_)?(?:checkpoint|ckpt)(?:_(?:path|file|name))?"
+)  # of which the optimizer is loaded, too
 _SETTING = re.compile(rf"{_OPTION.pattern}|restart(?:_from)?")
 _LOADS = re.compile(
     r"^load$|load_(?:state|check|ckpt|model|weight|snap|from|pretrain|resume)|resume|restore|checkpoint"
@@ -29,7 +32,9 @@ def not_asked_to_resume(code: Code) -> Iterator[Finding]:
     is_of_library = code.has_framework and not code.has_only_framework("accelerate")
     if is_of_library or code.program.unread or _finds_checkpoints(code):
         return
-    unset = [one for one in code.options if _OPTION.fullmatch(one.field) and _is_empty(code, one.field)]
+    fields = (_OPTION, _CHECKPOINT)
+    unset = [one for one in code.options if any(form.fullmatch(one.field) for form in fields)]
+    unset = [one for one in unset if _is_empty(code, one.field)]
     for module, node in code.program.of(ast.If, ast.IfExp):
         option = next((max(one.names, key=len) for one in unset if _asks_for(node.test, one.field)), "")
         is_entered = code.values.truth(node.test, module) is not False
@@ -39,7 +44,8 @@ def not_asked_to_resume(code: Code) -> Iterator[Finding]:
             continue
         body = node.body if isinstance(node, ast.If) else [node.body]
         calls = (one for part in body for one in walk(part) if isinstance(one, ast.Call))
-        if any(_LOADS.search(spelled(one.func).rpartition(".")[2]) for one in calls):
+        is_whole = not _CHECKPOINT.fullmatch(option.lstrip("-")) or any("optim" in ast.unparse(part) for part in body)
+        if is_whole and any(_LOADS.search(spelled(one.func).rpartition(".")[2]) for one in calls):
             yield Finding(
                 "warning",
                 "no-checkpoint",

@@ -393,3 +393,33 @@ def test_a_configuration_that_an_argument_names(settings: dict[str, str], texts:
     lost = [one for one in findings(tmp_path, **RESTARTED, args=["run.json"]) if one.check == "no-checkpoint"]
     assert len(lost) == len(texts)
     assert all(text in one.text for text, one in zip(texts, lost, strict=True))
+
+
+CONTINUED = f"""{STARTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--ckpt", default=None)
+args = parser.parse_args()
+net = DDP(nn.Linear(4, 4).cuda())
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+def load_checkpoint(path, model, {{more}}):
+    state = torch.load(path)
+    model.load_state_dict(state["model"])
+if args.ckpt is not None:
+    load_checkpoint(args.ckpt, net.module, {{more}})
+for epoch in range(3):
+    net(torch.rand(4, 4).cuda()).mean().backward()
+    optimizer.step()
+    if rank == 0:
+        torch.save({{{{"model": net.module.state_dict()}}}}, f"/shared/{{{{epoch}}}}.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "given", "is_lost"), [("optimizer", {}, True), ("optimizer", {"ckpt": "/shared/2.pt"}, False)]
+)
+def test_a_checkpoint_that_only_an_option_names(
+    more: str, given: dict[str, str], is_lost: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(CONTINUED.format(more=more))
+    lost = [one.text for one in findings(tmp_path, **RESTARTED, hyperparameters=given) if one.check == "no-checkpoint"]
+    assert ["only if --ckpt is given" in one for one in lost] == [True] * is_lost
