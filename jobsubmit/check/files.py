@@ -19,6 +19,7 @@ from jobsubmit.check.program.functions import value_in_each_call
 from jobsubmit.check.program.module import MAIN, Module
 from jobsubmit.check.program.python_configuration import read_python_configuration
 from jobsubmit.check.program.reading import ADDS_TO_PATH
+from jobsubmit.check.program.variables import values_of_field
 from jobsubmit.common.finding import Finding
 
 # Functions that read a file → the position and the names of the argument that is its path.
@@ -377,6 +378,10 @@ def _path(code: Code, node: ast.expr, module: Module, depth: int = 0) -> str:
             parts = [node.left, node.right]
         case ast.JoinedStr():
             parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
+        case ast.Attribute():
+            values = [value for _, value in values_of_field(code.program, node.attr)]
+            texts = {one.value for one in values if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+            return texts.pop() if len(texts) == len(values) == 1 else _ANY
         case ast.Name() if (assigned := code.values.assigned(node, module)) is not None:
             parts = [] if isinstance(assigned, ast.Constant) else [assigned]  # something else may set it
     return join.join(_path(code, part, module, depth + 1) for part in parts) if parts else _ANY

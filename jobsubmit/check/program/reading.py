@@ -118,8 +118,7 @@ def load_program(
     folder = PurePosixPath(boot_file).parent.as_posix()
     roots = ("" if folder == "." or is_module else f"{folder}/", *more_roots)
     home = folder.replace("/", ".") if is_module and folder != "." else ""
-    given = {posixpath.normpath(word.rpartition("=")[2]) for word in words if word.endswith(".py")}
-    named = tuple(sorted(given & paths - {boot_file}))
+    named = tuple(sorted({path for word in words for path in _files_named(word)} & paths - {boot_file}))
     program = _Reader(boot_file, home, paths, sources, configurations, roots, named).program()
     return None if program is None else replace(program, folder=started_in)
 
@@ -249,6 +248,16 @@ class _Reader:
         more = [one for one in _added_roots(module, folders_of(self.paths)) if one not in self.roots]
         self.roots = tuple(dict.fromkeys((*self.roots, *more)))
         return [*self.not_found] if more else []
+
+
+def _files_named(word: str) -> Iterator[str]:
+    """Yield the Python files that an argument may name, as a file or as a module: `--config=configs.small`."""
+    value = word.rpartition("=")[2]
+    if value.endswith(".py"):
+        yield posixpath.normpath(value)
+    elif "/" in value or "." in value:
+        yield posixpath.normpath(f"{value.replace('.', '/')}.py")
+        yield posixpath.normpath(f"{value}.py")
 
 
 def _tree(data: bytes, path: str, *, is_skimmed: bool) -> ast.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checked import GPUS, IMPORTED, STARTED, found
+from checked import GPUS, IMPORTED, STARTED, findings, found, with_files
 
 # Loaders of a function that also makes those of the validation, or that nobody uses.
 LOADERS = f"""{STARTED}
@@ -202,6 +202,30 @@ def test_a_state_that_rank_0_loads_after_the_training(place: str, is_wrong: bool
 def test_a_part_of_an_unknown_number_is_zero(interval: float, is_wrong: bool, tmp_path: Path) -> None:
     shown = found(tmp_path, COUNTED, **GPUS, hyperparameters={"interval": interval})
     assert ("unfulfilled" in shown) is is_wrong
+
+
+# A configuration that is a module, which the program imports by the name that an argument gives.
+IMPORTED_BY_NAME = f"""{IMPORTED}
+import importlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--config")
+args = parser.parse_args()
+config = importlib.import_module(os.path.relpath(args.config.replace("/", "."))).Config()
+state = torch.load(config.pretrained)
+"""
+SETTINGS = "class Config:\n    def __init__(self):\n        self.pretrained = '{path}'\n"
+
+
+@pytest.mark.parametrize("name", ["configs/first", "configs.first"])
+@pytest.mark.parametrize(
+    ("path", "text"), [("../first.pt", "uses ../first.pt"), ("data/first.pt", "reads data/first.pt")]
+)
+def test_a_file_that_a_module_of_settings_names(name: str, path: str, text: str, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    files = {"train.py": IMPORTED_BY_NAME, "configs/first.py": SETTINGS.format(path=path), ".gitignore": "data/\n"}
+    with_files(code, {**files, path: "state", "configs/second.py": SETTINGS.format(path="/data/other.pt")})
+    shown = [one.text for one in findings(code, **GPUS, hyperparameters={"config": name}) if one.check == "left-out"]
+    assert [one.startswith(text) for one in shown] == [True]
 
 
 @pytest.mark.parametrize(("ahead", "is_wrong"), [("", True), ("+ 1", False)])
