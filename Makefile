@@ -58,7 +58,7 @@ engines: $(DEV) $(TRAIN)
 integration slow coverage defects: export JOBSUBMIT_REQUIRE ?= minio,torch
 
 integration:
-	$(BIN)/pytest -n 3 -m 'integration and not slow'
+	$(BIN)/pytest -n 4 -m 'integration and not slow'
 
 slow:
 	$(BIN)/pytest -n 3 -m integration
