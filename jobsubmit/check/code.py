@@ -61,9 +61,10 @@ _OF_LAYERS: Mapping[str, frozenset[str]] = {
         ("lightning", "pytorch_lightning", "lightning_fabric"),
         frozenset(["Trainer", "Fabric", "LightningLite", "LightningCLI"]),
     ),
-    "mmcv": frozenset(["MMDistributedDataParallel", "EpochBasedRunner", "build_runner", "init_dist"]),
-    "mmengine": frozenset(["MMDistributedDataParallel", "Runner", "init_dist"]),
+    "mmcv": frozenset(["MMDistributedDataParallel", "EpochBasedRunner", "build_runner"]),
+    "mmengine": frozenset(["MMDistributedDataParallel", "Runner"]),
 }
+_OF_MM = ("mmcv.", "mmengine.")
 _MOST_STEPS = 100_000  # in which a program is followed, so that several processes are followed one by one
 INIT = "torch.distributed.init_process_group"
 MESHES = (
@@ -145,8 +146,8 @@ class Code:
         return frozenset(events[0].keywords) if is_known else None
 
     def is_of_one(self, call: ast.Call) -> bool:
-        """Return whether only one of the processes that were followed comes to a call that is compared."""
-        come = [any(event.call is call for event in one.events.values()) for one in self.followed if one.is_whole]
+        """Return whether only one of the processes that were followed comes to a call."""
+        come = [call in one.values for one in self.followed if one.is_whole]
         return len(come) > 1 and sum(come) == 1
 
     def loops_around(self, event: Event) -> int:
@@ -219,9 +220,13 @@ class Code:
 
     @cached_property
     def _starts_itself(self) -> bool:
-        """Return whether the program makes a process group and wraps or shards its models, in this job or another."""
+        """Return whether the program makes a process group, and wraps or shards its models or averages gradients."""
         called = {name for _, _, name in self.program.calls}
-        return INIT in called and (self.wraps_models or any(is_ddp(name) or is_sharding(name) for name in called))
+        reduced = (call for _, call, name in self.program.calls if name == "torch.distributed.all_reduce")
+        averages = any(".grad" in ast.unparse(given) for call in reduced for given in call.args[:1])
+        wraps = self.wraps_models or any(is_ddp(name) or is_sharding(name) for name in called)
+        joins = INIT in called or any(name.startswith(_OF_MM) and name.endswith(".init_dist") for name in called)
+        return joins and (wraps or averages)
 
     @cached_property
     def _uses_framework(self) -> bool:
@@ -243,7 +248,8 @@ class Code:
 
     def _has_only_layers_of(self, framework: str) -> bool:
         """Return whether the program uses a framework, but starts and synchronizes its processes itself."""
-        return self._starts_itself and not self.names & _OF_LAYERS.get(framework, self.names)
+        own = {node.name for _, node in self.program.of(ast.FunctionDef)}
+        return self._starts_itself and not (self.names - own) & _OF_LAYERS.get(framework, self.names)
 
     @cached_property
     def names(self) -> frozenset[str]:

@@ -13,7 +13,7 @@ from jobsubmit.check.program.module import FUNCTIONS, Module
 from jobsubmit.check.program.variables import assigned_to, parameters, variable_of
 from jobsubmit.common.finding import Finding
 
-_SET_OTHERWISE = frozenset(["setattr", "__setattr__", "__dict__", "__getattr__", "set_defaults", "update", "Namespace"])
+_SET_OTHERWISE = frozenset(["setattr", "__setattr__", "__dict__", "__getattr__", "set_defaults", "Namespace"])
 _CHOICES = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.Try, ast.comprehension, ast.GeneratorExp, ast.ListComp, ast.DictComp)
 _PARSES = ("parse_args", "parse_known_args", "parse_intermixed_args")
 
@@ -21,7 +21,10 @@ _PARSES = ("parse_args", "parse_known_args", "parse_intermixed_args")
 def check_undeclared(code: Code) -> Iterator[Finding]:
     """Yield an error for the first field that is surely read, and that neither an option nor the code sets."""
     line, program = code.line, code.program
-    if line.kind != "argparse" or line.gaps or line.commands or program.unread or _SET_OTHERWISE & code.names:
+    is_set_otherwise = _SET_OTHERWISE & code.names or any(
+        ast.unparse(one).startswith("vars(") for one in _updated(code)
+    )
+    if line.kind != "argparse" or line.gaps or line.commands or program.unread or is_set_otherwise:
         return
     known = {option.field for option in line.options} | {*program.attribute_stores} | {*dir(argparse.Namespace())}
     for module, node in program.of(ast.Attribute):
@@ -37,6 +40,13 @@ def check_undeclared(code: Code) -> Iterator[Finding]:
                 hint or f"declare --{node.attr}, or give the value in another way",
             )
             return
+
+
+def _updated(code: Code) -> Iterator[ast.expr]:
+    """Yield what `update` is called of: `vars(args).update(settings)`."""
+    for _, call in code.program.calls_of_attribute.get("update", ()):
+        if isinstance(call.func, ast.Attribute):
+            yield call.func.value
 
 
 def _is_parsed(code: Code, node: ast.Name, module: Module) -> bool:

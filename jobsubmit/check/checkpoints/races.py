@@ -61,7 +61,7 @@ def _folder_of_all(code: Code) -> Iterator[Finding]:
         path = _folder_made(code, call, name, module)
         if path is None or is_of_one_process(code, path, module) or is_handled(call, module):
             continue
-        if made & {ast.unparse(part) for _, part in origins(code, path, module)}:
+        if code.is_of_one(call) or made & {ast.unparse(part) for _, part in origins(code, path, module)}:
             continue
         if is_for_all(code, call, module):
             yield Finding(

@@ -90,9 +90,14 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
 
 
 def _is_surely_made(code: Code, call: ast.Call) -> bool:
-    """Return whether the first process surely comes to a call."""
-    events = (event for one in code.followed[:1] for event in one.events.values())
-    return any(event.call is call and event.is_sure for event in events)
+    """Return whether the first process surely comes to a call, by calls none of which is for a validation."""
+    events = (event for one in code.followed[:1] for event in one.events.values() if event.call is call)
+    modules = code.program.modules.values()
+    return any(
+        event.is_sure
+        and all(is_for_training(one, home) for one in event.path for home in modules if one in home.parents)
+        for event in events
+    )
 
 
 def _is_dropped(code: Code, loader: ast.Call, module: Module) -> bool:

@@ -192,6 +192,7 @@ def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | 
 def _unwrapped(code: Code, node: ast.AST | None, module: Module) -> ast.Attribute | None:
     """Return the model inside a wrapper that an expression is: `model.module`, or a variable set to that."""
     made = seen_through(node, module)
+    made = _chosen(code, made) if isinstance(made, ast.IfExp) else made
     if isinstance(node, ast.Name) and made is None:
         return _inner_if_wrapped(code, node, module)
     if isinstance(made, ast.Attribute):

@@ -14,10 +14,9 @@ from jobsubmit.check.interpreter.branches import is_periodic
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.trace import Event
-from jobsubmit.check.processes.pairs import module_of, whole
-from jobsubmit.check.program.module import FUNCTIONS, Module
+from jobsubmit.check.processes.pairs import are_parted, module_of, tests_around, whole
+from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
-from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _ENDS_ALL = re.compile(r"isnan|isinf|isfinite")  # then the job is to fail
@@ -80,23 +79,10 @@ def _is_decided(code: Code, event: Event, one: Followed, other: Followed) -> boo
     if any(module_of(code, one, event).function_of(one) in other.skipped for one in event.path):
         return False
     later = event.path[event.path.index(call) + 1 :]
-    tests = (test for each in later for test in _tests(each, module_of(code, each, event)) if not is_periodic(test))
-    if any(one.values.get(test) is UNKNOWN for test in tests):
+    tests = (test for each in later for test in tests_around(each, module_of(code, each, event)))
+    if any(one.values.get(test) is UNKNOWN for test in tests if not is_periodic(test)):
         return False  # it may not be made at all
-    around = _tests(call, module)
-    parts = [part for test in around for part in walk(test) if isinstance(part, ast.expr)]
-    known = [(one.values.get(part, UNKNOWN), other.values.get(part, UNKNOWN)) for part in parts]
-    is_less_known = any(own is UNKNOWN and second is not UNKNOWN for own, second in known)
-    return not is_less_known or any(UNKNOWN not in (own, second) and own != second for own, second in known)
-
-
-def _tests(node: ast.AST, module: Module) -> Iterator[ast.expr]:
-    """Yield the conditions around a node in its function."""
-    for above in module.above(node):
-        if isinstance(above, FUNCTIONS):
-            return
-        if isinstance(above, (ast.If, ast.IfExp, ast.While)):
-            yield above.test
+    return are_parted(call, module, one, other)
 
 
 def _first_apart(event: Event, other: Followed) -> ast.Call:

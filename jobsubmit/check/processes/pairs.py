@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from jobsubmit.check.code import Code
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.trace import Event
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import FUNCTIONS, Module
+from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 
 
 def whole(followed: Sequence[Followed]) -> list[Followed]:
@@ -22,6 +24,23 @@ def both(one: Followed, other: Followed, name: str) -> Iterator[tuple[Event, Eve
         second = other.events.get(path)
         if event.last == name and second is not None and event.is_sure and second.is_sure:
             yield event, second
+
+
+def tests_around(node: ast.AST, module: Module) -> Iterator[ast.expr]:
+    """Yield the conditions around a node in its function."""
+    for above in module.above(node):
+        if isinstance(above, FUNCTIONS):
+            return
+        if isinstance(above, (ast.If, ast.IfExp, ast.While)):
+            yield above.test
+
+
+def are_parted(node: ast.AST, module: Module, one: Followed, other: Followed) -> bool:
+    """Return whether values part two processes around a node, not only that less is known of the one that is there."""
+    parts = [part for test in tests_around(node, module) for part in walk(test) if isinstance(part, ast.expr)]
+    known = [(one.values.get(part, UNKNOWN), other.values.get(part, UNKNOWN)) for part in parts]
+    is_less_known = any(own is UNKNOWN and second is not UNKNOWN for own, second in known)
+    return not is_less_known or any(UNKNOWN not in (own, second) and own != second for own, second in known)
 
 
 def module_of(code: Code, node: ast.AST, event: Event) -> Module:

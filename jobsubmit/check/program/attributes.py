@@ -25,6 +25,7 @@ from jobsubmit.check.program.variables import assigned_to, is_executed, position
 if TYPE_CHECKING:
     from jobsubmit.check.program.values import Values
 
+_OF_ARRAYS = frozenset(["shape", "size", "dtype", "ndim", "device", "T"])
 _MOST_PLACES = 8  # that set an attribute
 _MOST_SAME = 3  # that give it the same value
 _LONGEST_WAY = 5  # of calls that lead to a place
@@ -54,6 +55,8 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
         name.count(".") == 1 and name.endswith(".__version__") and not name.startswith("torch.")
     ):  # it has `+cpu` as well
         return values.facts.libraries.version(name.partition(".")[0]) or UNKNOWN
+    if node.attr in _OF_ARRAYS and _is_of_unknown(values, node.value, module):
+        return UNKNOWN
     if node.attr in values.program.attribute_stores and not _is_entry(values, node, module):
         return _stored(values, node, module)
     if values.namespaces.hold(node.value, module):
@@ -68,6 +71,13 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
         return UNKNOWN if value == MISSING else value
     value = value_at_top(values, name)
     return _field(values, node, module) if value is UNKNOWN else value
+
+
+def _is_of_unknown(values: Values, owner: ast.expr, module: Module) -> bool:
+    """Return whether an owner may be an array: it seems to be no object of the program, and no mapping."""
+    if spelled(owner) == "self" or values.namespaces.hold(owner, module):
+        return False
+    return values.of(owner, module) is UNKNOWN and made(values.program, owner, module) is None
 
 
 def _is_surely_found(values: Values, node: ast.Attribute, module: Module) -> bool:

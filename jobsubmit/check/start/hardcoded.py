@@ -25,7 +25,7 @@ from jobsubmit.common.finding import Finding, Level
 
 _WITHOUT_NUMBER = ("cpu", "cuda")
 _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"
-_HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "TCPStore", "FileStore"])
+_HANDED_ON = frozenset(["TCPStore", "FileStore", "bcast"])
 _OF_NODES = re.compile(r"world|node|machine")
 _OF_BOTH = "$NNODES and $NPROC_PER_NODE"
 _OWN_ADDRESS = re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")
@@ -266,7 +266,8 @@ def _first_text(node: ast.AST) -> str:
 
 def _own_ports(code: Code, module: Module, method: ast.expr | None) -> Iterator[Finding]:
     """Yield a warning where each node meets at a port that it has found free by itself."""
-    if code.facts.nodes == 1 or method is None or _HANDED_ON & code.names:
+    has_other_group = sum(1 for _ in code.calls(INIT)) > 1 and any("broadcast" in name for name in code.names)
+    if code.facts.nodes == 1 or method is None or has_other_group or _HANDED_ON & code.names:
         return
     for home, part in origins(code, method, module):
         for call in (one for one in walk(part) if isinstance(one, ast.Call)):

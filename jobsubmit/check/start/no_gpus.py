@@ -63,7 +63,8 @@ _FEWER = (
 )
 _GPUS_OF_LIGHTNING = ("gpu", "cuda")
 _MOST_PLACES = 8  # that a message names
-_MAKE_MODELS = ("torchvision", "timm", "transformers", "monai", "segmentation_models_pytorch", "torch_geometric")
+_NORMED = re.compile(r"BatchNorm|resne|densenet|mobilenet|efficientnet|regnet|_bn$|inception|shufflenet", re.IGNORECASE)
+_MAKE_MODELS = ("torchvision", "timm", "monai", "segmentation_models_pytorch", "torch_geometric")
 _ASKS_IN_ANY_CASE = re.compile(r"0\.|1\.(?:\d|1[0-2])(?:\.|$)")  # versions of accelerate
 _USE_CPU = "ACCELERATE_USE_CPU"
 _HF_PARSER = "transformers.HfArgumentParser"
@@ -91,6 +92,7 @@ def without_gpus(code: Code) -> Iterator[Finding]:
     uses, perhaps = dict[str, tuple[str, bool]](), dict[str, tuple[str, bool]]()
     for module, call, name in code.reached.calls:
         used, is_sure = _gpu_use(code, call, name, module), code.reached.is_sure(call, module)
+        is_sure = is_sure and not (used == "SyncBatchNorm" and not _names_batch_norms(code))
         if used and (is_sure or _is_unconditional(call, module) or _is_of_a_step(call, module)):
             where, used = _chosen_at(code, call, module) or (_line_of(call, module), used)
             uses[where] = used, is_sure or uses.get(where, ("", False))[1]
@@ -431,6 +433,11 @@ def _is_number(code: Code, device: ast.expr, module: Module) -> bool:
     value = code.values.of(device, module)
     values = value.values if isinstance(value, Several) else (value,)
     return all(type(one) is int for one in values)
+
+
+def _names_batch_norms(code: Code) -> bool:
+    """Return whether the program names layers of BatchNorm, or a model that is known to have some."""
+    return any(_NORMED.search(name) for name in code.names if "sync" not in name.lower())
 
 
 def _may_have_batch_norms(code: Code) -> bool:

@@ -20,6 +20,7 @@ from jobsubmit.check.start.environment import WITH_TORCHRUN
 from jobsubmit.common.finding import Finding
 
 _PICKS_DEVICE = ("set_device", "device", "cuda", "to")
+_ASKS_FOR_GROUP = re.compile(r"initiali[sz]ed\(")
 _MAKE_GROUPS = (
     "init_process_group",
     "init_device_mesh",
@@ -128,7 +129,7 @@ def _test_that_fails(code: Code, call: ast.Call, module: Module, depth: int = 0)
             found = list(takewhile(lambda test: test is not None, tests))
             return found[0] if found and len(found) == len(calls) else None
         if isinstance(above, ast.If) and inner in above.body and code.values.truth(above.test, module) is False:
-            return above.test
+            return None if _ASKS_FOR_GROUP.search(ast.unparse(above.test)) else above.test
         inner = above
     return None
 

@@ -173,6 +173,116 @@ main("cuda")
 """
 
 
+def test_a_whole_loader_of_a_function_that_divides_as_well(tmp_path: Path) -> None:
+    text = LOADERS.format(train="sampler=DistributedSampler(data)").replace('split == "val"', "split == 1")
+    text += "test_loader = get_loader(1)[1]\nwhole = get_loader(2)[1]\n"
+    text = text.replace("sampler=DistributedSampler(data, shuffle=False)", "shuffle=False")
+    assert "no-sampler" not in found(tmp_path, text, **GPUS)
+
+
+# Only of rank 0 less is known: it has given the settings to something that may change them.
+RESUMED = f"""{STARTED}
+import yaml, wandb
+settings = yaml.safe_load(open("settings.yaml"))
+if rank == 0:
+    wandb.init(config=settings)
+def find(path):
+    return path if path and os.path.exists(path) else None
+net = DDP(nn.Linear(4, 4).cuda())
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+resume = find(settings["resume"])
+if resume {{and_more}}:
+    optimizer.load_state_dict(torch.load(resume))
+for step in range(3):
+    net(torch.rand(4, 4).cuda()).mean().backward()
+    optimizer.step()
+"""
+# A function of the program asks whether there is a process group.
+SET_UP = f"""{IMPORTED}
+def is_available():
+    return dist.is_available()
+def is_initialized():
+    return is_available() and dist.is_initialized()
+def set_up():
+    if {{asks}} and "RANK" in os.environ:
+        dist.init_process_group("nccl")
+    rank = dist.get_rank() if is_initialized() else 0
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    return rank
+set_up()
+net = nn.Linear(4, 4).cuda()
+if is_initialized():
+    net = DDP(net)
+net(torch.rand(4, 4).cuda()).mean().backward()
+"""
+# Layers of the program have a `shape`, and arrays have one, too.
+SHAPES = f"""{STARTED}
+class Grid:
+    def __init__(self):
+        self.shape = [64, 64]
+class Steps:
+    def __init__(self, sizes, grid):
+        self.sizes = sizes ** 2
+        assert len({{of}}.shape) == 1
+Steps(np.linspace(0, 1, 10), Grid())
+"""
+# mmcv joins the group, and the program averages the gradients itself.
+JOINED_BY_MMCV = f"""{IMPORTED}
+from mmcv.runner import init_dist
+init_dist("pytorch", backend="nccl")
+net = nn.Linear(4, 4).cuda()
+world_size = dist.get_world_size()
+for step in range(3):
+    loss = net(torch.rand(4, 4).cuda()).mean()
+    loss = loss / {{by}}
+    loss.backward()
+    for param in net.parameters():
+        dist.all_reduce(param.grad.data)
+        param.grad.data.div_(world_size)
+"""
+# A port that each node finds for itself, in a program that broadcasts other things later.
+PORTS = f"""{IMPORTED}
+import socket
+def find_free_port():
+    with socket.socket() as found:
+        found.bind(("", 0))
+        return found.getsockname()[1]
+def address():
+    return f"tcp://{{{{os.environ['MASTER_ADDR']}}}}:{{port}}"
+dist.init_process_group("nccl", init_method=address(), rank=int(os.environ["RANK"]), world_size=4)
+dist.broadcast(torch.ones(1).cuda(), src=0)
+"""
+# A field that no option declares, in a program whose meters have a method `update`.
+UNDECLARED = f"""{STARTED}
+class Meter:
+    def update(self, value):
+        self.value = value
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+args = parser.parse_args()
+{{more}}
+def adjust(epoch, args):
+    return args.lr * epoch / args.warmup
+Meter().update(adjust(1, args))
+"""
+# The steps of a model inside a wrapper, which training calls one by one.
+STEPS = f"""{STARTED}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+    def step(self, x):
+        return self.layer(x)
+    def forward(self, x):
+        return self.step(x)
+def train(model, batches):
+    raw = model.module if isinstance(model, DDP) else model
+    for (x,) in batches:
+        {{call}}.mean().backward()
+train(DDP(Net().cuda()), DataLoader(TensorDataset(torch.rand(8, 4)), sampler=DistributedSampler(range(8))))
+"""
+
+
 @pytest.mark.parametrize(
     ("train", "is_wrong"), [("shuffle=True", True), ("sampler=DistributedSampler(data)", False)], ids=["all", "part"]
 )
@@ -257,3 +367,55 @@ def test_results_that_an_object_has_combined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("device", "is_wrong"), [("name", True), ("name, int(os.environ['LOCAL_RANK'])", False)])
 def test_a_device_without_a_number_for_the_group(device: str, is_wrong: bool, tmp_path: Path) -> None:
     assert ("group-device" in found(tmp_path, JOINED.format(device=device), **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("and_more", "is_wrong"), [("", False), ("and rank == 0", True)])
+def test_less_that_is_known_of_rank_0_is_no_difference(and_more: str, is_wrong: bool, tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("resume: null\n" if not is_wrong else "resume: /shared/last.pt\n")
+    assert ("loaded-by-one" in found(tmp_path, RESUMED.format(and_more=and_more), **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("asks", "is_wrong"), [("not is_initialized()", False), ("torch.distributed is None", True)])
+def test_a_function_asks_whether_there_is_a_group(asks: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("no-init" in found(tmp_path, SET_UP.format(asks=asks), **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("of", "is_wrong"), [("self.sizes", False), ("grid", True)])
+def test_the_shape_of_an_array_is_not_that_of_an_object(of: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("unfulfilled" in found(tmp_path, SHAPES.format(of=of), **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("by", "is_wrong"), [("world_size", True), ("4", False)])
+def test_a_group_that_mmcv_makes(by: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("divided-again" in found(tmp_path, JOINED_BY_MMCV.format(by=by), **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("port", "is_wrong"), [("{find_free_port()}", True), ("{os.environ['MASTER_PORT']}", False)])
+def test_a_port_that_each_node_finds(port: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("fixed-master" in found(tmp_path, PORTS.format(port=port), **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("more", "is_wrong"), [("", True), ("vars(args).update(warmup=5)", False)])
+def test_a_field_beside_a_method_called_update(more: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("undeclared" in found(tmp_path, UNDECLARED.format(more=more), **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(("call", "is_wrong"), [("raw.step(x.cuda())", True), ("model(x.cuda())", False)])
+def test_steps_of_the_model_inside_a_wrapper(call: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("bypassed" in found(tmp_path, STEPS.format(call=call), **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(
+    ("made", "level"),
+    [
+        ("torchvision.models.resnet50()", ["error"]),
+        ("torchvision.models.vit_b_16()", []),
+        ("transformers.AutoModel.from_pretrained('/data/bert')", []),
+    ],
+)
+def test_layers_that_only_some_models_have(made: str, level: list[str], tmp_path: Path) -> None:
+    module = made.partition(".")[0]
+    text = f"{IMPORTED}import {module}\nnet = nn.SyncBatchNorm.convert_sync_batchnorm({made})\n"
+    (tmp_path / "train.py").write_text(text)
+    shown = [one for one in findings(tmp_path, backend={"kind": "local"}) if one.check == "cuda-on-cpu"]
+    assert [one.level for one in shown] == level
