@@ -14,6 +14,7 @@ from jobsubmit.check.program.variables import assigned_to, parameters, variable_
 from jobsubmit.common.finding import Finding
 
 _SET_OTHERWISE = frozenset(["setattr", "__setattr__", "__dict__", "__getattr__", "set_defaults", "Namespace"])
+_SETS_FIELDS = ("update", "setdefault", "pop", "__setitem__")
 _CHOICES = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.Try, ast.comprehension, ast.GeneratorExp, ast.ListComp, ast.DictComp)
 _PARSES = ("parse_args", "parse_known_args", "parse_intermixed_args")
 
@@ -21,10 +22,9 @@ _PARSES = ("parse_args", "parse_known_args", "parse_intermixed_args")
 def check_undeclared(code: Code) -> Iterator[Finding]:
     """Yield an error for the first field that is surely read, and that neither an option nor the code sets."""
     line, program = code.line, code.program
-    is_set_otherwise = _SET_OTHERWISE & code.names or any(
-        ast.unparse(one).startswith("vars(") for one in _updated(code)
-    )
-    if line.kind != "argparse" or line.gaps or line.commands or program.unread or is_set_otherwise:
+    if line.kind != "argparse" or line.gaps or line.commands or program.unread:
+        return
+    if _SET_OTHERWISE & code.names or any(_may_change(code, call, home) for home, call in code.calls("vars")):
         return
     known = {option.field for option in line.options} | {*program.attribute_stores} | {*dir(argparse.Namespace())}
     for module, node in program.of(ast.Attribute):
@@ -42,11 +42,21 @@ def check_undeclared(code: Code) -> Iterator[Finding]:
             return
 
 
-def _updated(code: Code) -> Iterator[ast.expr]:
-    """Yield what `update` is called of: `vars(args).update(settings)`."""
-    for _, call in code.program.calls_of_attribute.get("update", ()):
-        if isinstance(call.func, ast.Attribute):
-            yield call.func.value
+def _may_change(code: Code, mapping: ast.Call, module: Module) -> bool:
+    """Return whether fields may be set by the mapping of them: `vars(args).update(…)`, `fields = vars(args)`.
+
+    Functions of libraries only read it: `print(vars(args))`.
+    """
+    above = module.parents.get(mapping)
+    if isinstance(above, ast.keyword):
+        above = module.parents.get(above)
+    if isinstance(above, ast.Attribute):
+        return above.attr in _SETS_FIELDS
+    if isinstance(above, ast.Subscript):
+        return not isinstance(above.ctx, ast.Load)
+    is_read = isinstance(above, (ast.FormattedValue, ast.comprehension, ast.For, ast.Compare, ast.Dict))
+    is_given = isinstance(above, ast.Call) and code.program.called(above, module) is None
+    return not (is_read or is_given)
 
 
 def _is_parsed(code: Code, node: ast.Name, module: Module) -> bool:

@@ -395,7 +395,17 @@ def test_a_port_that_each_node_finds(port: str, is_wrong: bool, tmp_path: Path) 
     assert ("fixed-master" in found(tmp_path, PORTS.format(port=port), **GPUS)) is is_wrong
 
 
-@pytest.mark.parametrize(("more", "is_wrong"), [("", True), ("vars(args).update(warmup=5)", False)])
+@pytest.mark.parametrize(
+    ("more", "is_wrong"),
+    [
+        ("", True),
+        ("print(vars(args), {**vars(args)}, vars(args)['lr'])", True),
+        ("vars(args).update(warmup=5)", False),
+        ("vars(args)['warmup'] = 5", False),
+        ("fields = vars(args)\nfields.update(warmup=5)", False),
+        ("def more(fields):\n    fields['warmup'] = 5\nmore(vars(args))", False),
+    ],
+)
 def test_a_field_beside_a_method_called_update(more: str, is_wrong: bool, tmp_path: Path) -> None:
     assert ("undeclared" in found(tmp_path, UNDECLARED.format(more=more), **GPUS)) is is_wrong
 
