@@ -49,7 +49,8 @@ def init(
     With --from, it converts a command line of python, torchrun, accelerate
     launch, deepspeed, srun, mpirun or any other program. In a new or empty
     directory, it also writes sample training code: a DDP example, or another
-    --sample. --nodes and --set say what the job file gets, and what is checked.
+    --sample. With --nodes or --set, the job file has these values, and init
+    checks your code for them.
     """
     from jobsubmit.cli import console
     from jobsubmit.cli.findings import READING
