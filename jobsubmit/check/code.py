@@ -64,6 +64,9 @@ _OF_LAYERS: Mapping[str, frozenset[str]] = {
     "mmcv": frozenset(["MMDistributedDataParallel", "EpochBasedRunner", "build_runner"]),
     "mmengine": frozenset(["MMDistributedDataParallel", "Runner"]),
 }
+_OF_OTHERS = re.compile(
+    r"rank|world|distribut|ddp|fsdp|horovod|\bmpi|nccl|gloo|all_?reduce|xla|deepspeed", re.IGNORECASE
+)
 _OF_MM = ("mmcv.", "mmengine.")
 _MOST_STEPS = 100_000  # in which a program is followed, so that several processes are followed one by one
 INIT = "torch.distributed.init_process_group"
@@ -112,7 +115,7 @@ _PARTS_OF_MODELS = frozenset(  # with them, some processes train on the same dat
 )
 _SHARES_DATA = re.compile(r"tensor_parallel|sequence_parallel|autotp|pipeline")  # settings of DeepSpeed
 _MOST_SETTINGS = 200  # files
-_INIT_OF_DEEPSPEED = "deepspeed.init_distributed"
+INIT_OF_DEEPSPEED = "deepspeed.init_distributed"
 _LAUNCHES_OF_DETECTRON = ("detectron2.engine.launch", "detectron2.engine.launch.launch")  # always with NCCL
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 
@@ -266,6 +269,11 @@ class Code:
         return frozenset(n.value for _, n in self.program.of(ast.Constant) if isinstance(n.value, str))
 
     @cached_property
+    def knows_others(self) -> bool:
+        """Return whether any name or text in the program may have to do with other processes of a training."""
+        return bool(self.program.unread) or self.has_framework or any(map(_OF_OTHERS.search, self.names))
+
+    @cached_property
     def looks_up_names(self) -> bool:
         """Return whether functions may be found by computed names, or are in modules that were not read."""
         return bool(self.program.unread) or any(self._lookups)
@@ -405,7 +413,7 @@ class Code:
     def is_on_nccl_only(self) -> bool:
         """Return whether NCCL is surely the only backend, and nothing is placed on GPUs by default."""
         backends = {self.values.of(argument(call, "backend", 0), module) for module, call in self.calls(INIT)}
-        for module, call in self.calls(_INIT_OF_DEEPSPEED):
+        for module, call in self.calls(INIT_OF_DEEPSPEED):
             given = argument(call, "dist_backend", 0)
             backends.add("nccl" if given is None else self.values.of(given, module))  # its default on GPUs
         if any(self.calls(ACCELERATOR, *_LAUNCHES_OF_DETECTRON)) and self.facts.gpus:

@@ -83,6 +83,10 @@ _ANY = "*"
 _PART_OF_NAME = re.compile(r"(?<=[^/*])\*{2,}|\*{2,}(?=[^/*])")  # two unknown parts of one name: no folders
 _MOST, _MOST_SETTINGS = 20, 500
 _OUTPUT = re.compile(r"out|save|log|result|cache|dump")
+_HOW_TO_BRING_IN = (
+    "copy it into code_dir and use its new path, or name it in `inputs`; if its path begins at __file__, you can set "
+    "code_dir to a folder above it instead"
+)
 _WRITTEN = re.compile(r"out|save|log|result|cache|dump|ckpt|checkpoint|run|work|epoch|step|model")  # by earlier runs
 
 
@@ -164,6 +168,7 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
         if call.args
     ]
     read = [(where, path) for where, path in _reads(code) if path.strip("./")]  # not `os.listdir("..")`, only a look
+    said: set[str] = set()
     for where, value in (*given, *added, *read, *_folders_of_data(code), *_configured(code, words)):
         path = _located(code, str(value)) if isinstance(value, (str, PurePosixPath)) else ""
         home = posixpath.dirname(where.partition(":")[0])  # a relative path may be meant from the file's own folder
@@ -171,14 +176,16 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
             continue  # what would be imported from there is uploaded
         from_home = posixpath.normpath(posixpath.join(home, path))
         is_beside = _is_outside(path) and (_is_outside(from_home) or not (bundle.root / from_home).exists())
-        if is_beside and "\0" not in path and _ANY not in path and (bundle.root / path).exists():
+        is_known = path in said or "\0" in path or _ANY in path
+        if is_beside and not is_known and (bundle.root / path).exists():
+            said.add(path)
             text = f"uses {path}, which is outside the code directory and is not uploaded"
             yield Finding(
                 "warning",
                 "left-out",
                 where,
                 text,
-                "set code_dir to a folder above it, or copy it into code_dir and use its new path",
+                _HOW_TO_BRING_IN,
             )
 
 

@@ -6,9 +6,12 @@ import ast
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
 
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.code import Code
@@ -294,7 +297,8 @@ class Installed:
     """What a job installs before it starts: the packages that its requirements name, and words of its `setup`.
 
     If it `is_open`, the requirements name other files. `built` is the text of the `setup.py` files that it executes,
-    and `folders` are the last parts of the paths that it installs packages from.
+    and `folders` are the last parts of the paths that it installs packages from. `versions` are what plain lines of the
+    requirements ask for.
     """
 
     names: frozenset[str]
@@ -302,6 +306,19 @@ class Installed:
     is_open: bool
     built: str = ""
     folders: frozenset[str] = frozenset()
+    versions: Mapping[str, SpecifierSet] = field(default_factory=dict)
+
+    def may_replace(self, top: str, version: str) -> bool:
+        """Return whether another version of a module's package may be installed than the one that is there.
+
+        pip keeps what fits; but an upper limit of another package may bring one that wants another version.
+        """
+        own = top.lower()
+        wanted = self.versions.get(own)
+        has_limits = any("=" in str(one).replace(">=", "") or "<" in str(one) for one in self.versions.values())
+        is_kept = wanted is not None and bool(version) and wanted.contains(version, prereleases=True)
+        is_plain = self.versions.keys() == self.names and not (self.is_open or has_limits or own in self.words)
+        return self.has(top) and not (is_kept and is_plain)
 
     def has(self, top: str) -> bool:
         """Return whether a package of this name, or one whose name is not its module's, may be installed."""
@@ -334,7 +351,17 @@ def _installed_by(bundle: Bundle, requirements: str | None, setup: str) -> Insta
         any(line.startswith(("-r", "-e .", ".")) for line in lines),
         "\n".join(Path(source).read_text(errors="replace") for source in builders[:_MOST_BUILDERS]),
         frozenset(name.lower() for name in re.findall(r"/(\w{5,})(?=\s|$)", " ".join(_INSTALLS.findall(setup)))),
+        dict(found for line in lines if (found := _version_of(line)) is not None),
     )
+
+
+def _version_of(line: str) -> tuple[str, SpecifierSet] | None:
+    """Return the package and the versions that a line of requirements asks for; None for a line with more in it."""
+    try:
+        wanted = Requirement(line.partition("#")[0].strip())
+    except InvalidRequirement:
+        return None
+    return None if wanted.url or wanted.marker else (wanted.name.replace("-", "_"), wanted.specifier)
 
 
 def _is_short_for(top: str, name: str) -> bool:

@@ -35,7 +35,7 @@ from jobsubmit.check.collectives.wrapped_on_zero import check_wrapped_on_zero
 from jobsubmit.check.conditions import check_conditions
 from jobsubmit.check.files import check_files
 from jobsubmit.check.imports import check_imports
-from jobsubmit.check.installed.libraries import FindPackage, Libraries
+from jobsubmit.check.installed.libraries import FindPackage, Libraries, version_in
 from jobsubmit.check.interactive import check_interactive
 from jobsubmit.check.libraries.accelerate import check_accelerate
 from jobsubmit.check.libraries.deepspeed import check_deepspeed
@@ -241,8 +241,9 @@ def check_code(
 
 
 def _installed(find: FindPackage | None, installed: Installed, top: str) -> Path | None:
-    """Return the folder of a package on the nodes; None if it is not known, or if the job installs it."""
-    return None if find is None or installed.has(top) else find(top)
+    """Return the folder of a package on the nodes; None if it is not known, or if the job may install another one."""
+    folder = None if find is None else find(top)
+    return None if folder is None or installed.may_replace(top, version_in(folder, top)) else folder
 
 
 def _of_checks(

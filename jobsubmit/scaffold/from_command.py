@@ -202,7 +202,7 @@ def draft_torchrun(draft: JobDraft, boot_file: str) -> JobDraft | None:
 
     None for a module, and for options of Python.
     """
-    if str(draft.fields.get("command")).split() != ["python", boot_file]:
+    if str(draft.fields.get("command")).split() not in (["python", boot_file], ["python", f"./{boot_file}"]):
         return None
     fields = {name: value for name, value in draft.fields.items() if name != "command"}
     note = "mode torchrun: a launcher must start the processes, because the library that trains does not"

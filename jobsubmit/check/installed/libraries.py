@@ -107,8 +107,7 @@ class Libraries:
     def version(self, top: str) -> str:
         """Return the version of an installed library; empty if its metadata do not say so."""
         folder = self.find(top)
-        known = list(folder.parent.glob(f"{top}-*.dist-info")) if folder is not None else []
-        return known[0].name.removesuffix(".dist-info").rpartition("-")[2] if len(known) == 1 else ""
+        return version_in(folder, top) if folder is not None else ""
 
     def module(self, name: str) -> InstalledModule | None:
         """Return a module by its name; None if it is not known, or not written in Python."""
@@ -252,3 +251,9 @@ def _targets(statement: ast.stmt) -> Iterable[ast.AST]:
     if isinstance(statement, ast.Assign):
         return statement.targets
     return [statement.target] if isinstance(statement, ast.AnnAssign) else [statement]
+
+
+def version_in(folder: Path, top: str) -> str:
+    """Return the version of the library in a folder; empty if its metadata do not say so."""
+    known = list(folder.parent.glob(f"{top}-*.dist-info"))
+    return known[0].name.removesuffix(".dist-info").rpartition("-")[2] if len(known) == 1 else ""

@@ -251,7 +251,7 @@ def _is_trainer(code: Code, name: str) -> bool:
 
 
 def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
-    """Yield a warning for numbers of nodes or devices that LightningCLI gives its Trainer, unlike those of the job."""
+    """Yield what LightningCLI gives its Trainer and the nodes do not have: numbers of nodes or devices, or GPUs."""
     if any(word.partition("=")[0] in ("--trainer", "-h", "--help") for word in code.facts.argv):
         return
     if "trainer.num_nodes" in code.texts or "default_config_files" in code.names | {
@@ -259,6 +259,15 @@ def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[
     }:
         return
     settings = _settings_of_trainer(code, read)
+    accelerator, place = settings.get("accelerator", (None, ""))
+    if accelerator in ("gpu", "cuda") and code.facts.gpus == 0:
+        yield Finding(
+            "error" if _has_plain_cli(code) else "warning",
+            "cuda-on-cpu",
+            place,
+            f"trainer.accelerator is {accelerator}, which needs a GPU, but {code.facts.no_gpus}",
+            "pass --trainer.accelerator=auto, or request GPUs in `backend`",
+        )
     numbers = [settings.get(name, (None, ""))[0] for name in ("num_nodes", "devices")]
     if code.facts.has_launcher and all(map(is_count, numbers)) and numbers[0] * numbers[1] == code.world_size:  # type: ignore[operator]
         return  # Lightning compares only the product
@@ -312,7 +321,7 @@ def _settings_of_trainer(code: Code, read: Callable[[str], str]) -> dict[str, tu
             settings |= {key: (value, file) for key, value in trainer.items()} if isinstance(trainer, dict) else {}
     for before, word in pairwise(("", *code.facts.argv)):
         name, _, value = word.partition("=") if "=" in word else (before, "", word)
-        key, read_as = name.removeprefix("--trainer."), int(value) if value.isdecimal() else UNKNOWN
+        key, read_as = name.removeprefix("--trainer."), int(value) if value.isdecimal() else value
         if key != name and settings.get(key, (None, ""))[0] != read_as:
             settings[key] = (read_as, field)
     return settings

@@ -51,6 +51,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     is_partial = any(
         name.rpartition(".")[2] in KNOWN_CLASSES and fields_of(name, values.facts.libraries) is None
         for name in _names(classes, program, module)
+        if program.definition(name) is None
     )
     if from_file and not parses:
         where, is_alone = from_file[0][0].where(from_file[0][1]), len(values.facts.argv) == 1

@@ -50,6 +50,8 @@ def check_alone(code: Code, started: Started, last: Started) -> Iterator[Finding
         hint = "start it with torchrun, which needs $NNODES, $NODE_RANK and $MASTER_ADDR, or set resources.nodes: 1"
         if any(name in SPAWNS for _, _, name in code.program.calls):
             hint = "pass it its number, $NODE_RANK, with `bash -c`, or set resources.nodes: 1"
+        if not code.knows_others:
+            hint = "set resources.nodes: 1; no code makes a process group or knows of other processes"
         yield Finding("warning", "launcher-nodes", started.where, text, hint)
 
 
@@ -78,7 +80,7 @@ def _without_launcher(code: Code, started: Started, library: str, where: str) ->
             started.where,
             f"python starts one process on each node, and {library} ({where}) only joins the processes that a launcher "
             "starts: each of them would train by itself",
-            "write mode: torchrun and boot_file in place of `command`",
+            "start it with torchrun, or write mode: torchrun and boot_file in place of `command`",
         )
 
 

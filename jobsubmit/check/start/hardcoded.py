@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, INIT_RPC, SPAWN, Code, is_count
+from jobsubmit.check.code import INIT, INIT_OF_DEEPSPEED, INIT_RPC, SPAWN, Code, is_count
 from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.module import Module
@@ -47,6 +47,8 @@ def check_fixed(code: Code) -> Iterator[Finding]:
             found = [*(_world(code, module, call) if literal else ()), *_nccl(code, module, call)]
             found += [finding for finding in _meeting(code, module, call) if code.facts.nodes > 1]
             yield from (replace(finding, level="warning") for finding in found)
+    for module, call in code.calls(INIT_OF_DEEPSPEED, least=Reach.SURELY):
+        yield from _nccl(code, module, call, "dist_backend")
     calls = list(code.calls(INIT_RPC))
     for module, call in calls:
         yield from _world(code, module, call)
@@ -111,8 +113,8 @@ def _options_of(code: Code, node: ast.expr | None, module: Module) -> str:
     return ", ".join(max(one.names, key=len) for one in used)
 
 
-def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
-    node = argument(call, "backend", 0)
+def _nccl(code: Code, module: Module, call: ast.Call, name: str = "backend") -> Iterator[Finding]:
+    node = argument(call, name, 0)
     backend = code.values.of(node, module)
     level: Level = "error"
     hint = 'use "gloo" on CPUs: backend = "nccl" if torch.cuda.is_available() else "gloo"'

@@ -51,6 +51,11 @@ _OTHER_NODES_OF_LIGHTNING = (
     "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
     'GPUs in `backend`, or let Lightning choose: accelerator="auto"'
 )
+_OTHER_NODES_OF_TRAINER = (
+    "on the local backend the nodes are this machine: add --backend to check the job for another one; else request "
+    "GPUs in `backend`, or leave it out"
+)
+_PRECISIONS = ("bf16", "tf32")
 _DEEPEST = 6  # calls above each other
 _NUMBER = re.compile(r"(?:^|_)(?:rank|gpu|index|idx|id)$")
 _ASKS_WHETHER = re.compile(r"is_available\(|device_count\(")
@@ -113,6 +118,7 @@ def without_gpus(code: Code) -> Iterator[Finding]:
             text = f"{used} needs a GPU, but {code.facts.no_gpus}. These need one, too: {places}, and {more} more"
     other_nodes = _OTHER_NODES_BY_TEXT if _has_device_as_text(code) else _OTHER_NODES
     other_nodes = _OTHER_NODES_OF_LIGHTNING if used.startswith("accelerator=") else other_nodes
+    other_nodes = _OTHER_NODES_OF_TRAINER if used.removeprefix("--").startswith(_PRECISIONS) else other_nodes
     hint = _FEWER if code.facts.why_no_gpus else other_nodes
     yield Finding("error" if is_sure else "warning", "cuda-on-cpu", first, text, hint)
 
@@ -200,7 +206,17 @@ def _is_training_arguments(code: Code, call: ast.Call, name: str, module: Module
     if name == _HF_PARSER and call.args:
         classes = call.args[0].elts if isinstance(call.args[0], (ast.Tuple, ast.List)) else call.args[:1]
         names = [code.program.name_of(one, module) for one in classes]
-    return any(one.startswith("transformers.") and one.endswith("TrainingArguments") for one in names)
+    kinds = [kind for one in names for kind in _with_bases(code, one)]
+    return any(one.startswith("transformers.") and one.endswith("TrainingArguments") for one in kinds)
+
+
+def _with_bases(code: Code, name: str, depth: int = 0) -> Iterator[str]:
+    """Yield the name of a class, and those of the classes that it is based on."""
+    yield name
+    found = code.program.definition(name)
+    if found is not None and isinstance(found[1], ast.ClassDef) and depth < _DEEPEST:
+        for base in found[1].bases:
+            yield from _with_bases(code, code.program.name_of(base, found[0]), depth + 1)
 
 
 def _is_unconditional(call: ast.Call, module: Module) -> bool:
@@ -376,7 +392,7 @@ def _precision_of_gpus(code: Code, call: ast.Call, name: str, module: Module) ->
     Source: `TrainingArguments.__post_init__` and `_validate_args` of transformers 5.
     """
     words = {word.lstrip("-").partition("=")[0]: word.partition("=")[2] for word in code.facts.argv}
-    for field in ("bf16", "tf32"):
+    for field in _PRECISIONS:
         if name == _HF_PARSER:
             is_asked = field in words and words[field].lower() not in ("false", "0", "no")
             is_on_cpu = bool(_ON_CPU & words.keys())

@@ -81,6 +81,23 @@ def _no_group(code: Code) -> Iterator[Finding]:
                 'call torch.distributed.init_process_group("nccl"), or "gloo" on CPUs, before it',
             )
             return
+    if code.facts.has_launcher and code.is_parallel and not code.knows_others:
+        yield from _trained_by_each(code)
+
+
+def _trained_by_each(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a training that each process of a launcher does by itself: the program knows of no other."""
+    for module, call, _ in code.reached.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
+            yield Finding(
+                "warning",
+                "no-init",
+                module.where(call),
+                "no code makes a process group: each process would train a model of its own, on all of the data",
+                "call torch.distributed.init_process_group(), wrap the model in DistributedDataParallel and divide the "
+                "data by a DistributedSampler; or start one process: nodes: 1, nproc_per_node: 1",
+            )
+            return
 
 
 def _group_left_out(code: Code) -> Iterator[Finding]:

@@ -544,3 +544,51 @@ def test_a_number_of_nodes_that_a_trainer_does_not_get(
     (tmp_path / "train.py").write_text(LIGHTNING.format(given=given))
     (wrong,) = [one for one in findings(tmp_path, **HERE, **fields) if one.check == "lightning-nodes"]
     assert f"{wrong.level}: {wrong.text.rpartition(': ')[2]}" == said
+
+
+TOY = """
+import torch
+net = torch.nn.Linear(1, 1)
+for step in range(3):
+    net(torch.ones(1)).backward()
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "fields", "hint"),
+    [
+        ("", {}, "nodes: 1, nproc_per_node: 1"),
+        ("", ALONE, "no code makes a process group"),
+        ("", {"resources": {"nodes": 1, "nproc_per_node": 1}}, ""),
+        ("import os\nprint(os.environ['RANK'])", {}, ""),
+        ("from lib import DistributedTrainer", {}, ""),
+    ],
+)
+def test_a_program_that_knows_of_no_other_process(more: str, fields: dict[str, Any], hint: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TOY.format(more=more))
+    alone = [one for one in findings(tmp_path, **HERE, **fields) if one.check in ("no-init", "launcher-nodes")]
+    assert [hint in one.hint for one in alone] == [True] * bool(hint)
+
+
+def test_nccl_that_deepspeed_is_asked_for(tmp_path: Path) -> None:
+    text = "import deepspeed\ndeepspeed.init_distributed({given})\n"
+    assert "nccl-on-cpu" in found(tmp_path, text.format(given="dist_backend='nccl'"), **HERE)
+    assert "nccl-on-cpu" not in found(tmp_path, text.format(given="dist_backend='gloo'"), **HERE)
+    assert "nccl-on-cpu" not in found(tmp_path, text.format(given=""), **HERE)
+
+
+@pytest.mark.parametrize(("accelerator", "is_wrong"), [("gpu", True), ("cpu", False), ("auto", False)])
+def test_gpus_that_the_command_line_of_lightning_asks_for(accelerator: str, is_wrong: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("from lightning.pytorch.cli import LightningCLI\nLightningCLI()\n")
+    args = ["fit", f"--trainer.accelerator={accelerator}", "--trainer.num_nodes=2", "--trainer.devices=2"]
+    (shown,) = [one for one in findings(tmp_path, **HERE, args=args) if one.check == "cuda-on-cpu"] or [None]
+    assert (shown is not None) is is_wrong
+    assert shown is None or shown.text.startswith("trainer.accelerator is gpu, which needs a GPU")
+
+
+def test_a_folder_beside_the_code_is_named_once(tmp_path: Path) -> None:
+    text = "from torchvision import datasets\ndatasets.MNIST('../data')\ndatasets.MNIST('../data', train=False)\n"
+    with_files(tmp_path, {"code/train.py": text, "data/MNIST/raw/train": "x"})
+    (shown,) = [one for one in findings(tmp_path / "code", **HERE) if one.check == "left-out"]
+    assert "copy it into code_dir and use its new path, or name it in `inputs`" in (shown.hint or "")

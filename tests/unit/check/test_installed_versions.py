@@ -145,12 +145,11 @@ def test_what_a_library_does_not_have(libraries: Libraries) -> None:
     assert [name for name in modules if libraries.lacks_module(name)] == ["lib._six", "lib._six.more", "lib.deep.more"]
 
 
-def check(tmp_path: Path, text: str, **fields: Any) -> list[Finding]:
-    """Check a program with the libraries above."""
+def check(tmp_path: Path, text: str, *, asked: str = "lib==1.0\ntransformers==4.40\n", **fields: Any) -> list[Finding]:
+    """Check a program with the libraries above; its file of requirements asks for others."""
     with_files(tmp_path / "site", INSTALLED)
     own = "import os\nif os.environ.get('FAST'):\n    from other import Net\nelse:\n    from lib import Net\n"
-    requirements = "lib==1.0\ntransformers==4.40\n"
-    with_files(tmp_path / "code", {"train.py": text, "own.py": own, "requirements.txt": requirements})
+    with_files(tmp_path / "code", {"train.py": text, "own.py": own, "requirements.txt": asked})
     spec = {"name": "checked", "mode": "torchrun", "code_dir": str(tmp_path / "code"), "boot_file": "train.py"}
     plan = planning.build_plan(load_mapping(spec | fields).spec, BUILT_IN)
 
@@ -158,7 +157,7 @@ def check(tmp_path: Path, text: str, **fields: Any) -> list[Finding]:
         folder = tmp_path / "site" / top
         return folder if folder.is_dir() else None
 
-    return list(check_code(plan, scan(tmp_path / "code"), lambda asked: set(), find))
+    return list(check_code(plan, scan(tmp_path / "code"), lambda names: set(), find))
 
 
 @pytest.mark.parametrize(
@@ -442,3 +441,64 @@ def test_what_a_module_has_lost_that_is_gone_itself(tmp_path: Path) -> None:
     with_files(tmp_path / "site", {"torch-2.9.0.dist-info/METADATA": "", "torch/__init__.py": "inf = 1\n"})
     (shown,) = check(tmp_path, "from torch._six import inf\nprint(inf)\n")
     assert str(shown.hint).startswith("use torch.inf, or")
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_known"),
+    [
+        ("transformers\nfire\n", True),
+        ("transformers>=4.28.1  # of the paper\n", True),
+        ("transformers>=6\n", False),
+        ("transformers==4.40\n", False),
+        ("transformers\nlib==1.0\n", False),
+        ("transformers\nlib<2\n", False),
+        ("transformers @ git+https://example.com/transformers\n", False),
+        ("transformers\n-r more.txt\n", False),
+        ("fire\n", True),
+    ],
+)
+def test_requirements_that_the_installed_version_fulfils(asked: str, is_known: bool, tmp_path: Path) -> None:
+    found = check(tmp_path, "from transformers import AdamW\n", asked=asked, requirements="requirements.txt")
+    assert ("library-version" in {one.check for one in found}) is is_known
+
+
+SUBCLASS = """
+from dataclasses import dataclass, field
+import transformers
+@dataclass
+class TrainingArguments(transformers.TrainingArguments):
+    cache_dir: str = field(default="cache")
+parser = transformers.HfArgumentParser(TrainingArguments)
+(args,) = parser.parse_args_into_dataclasses()
+transformers.Trainer(args=args).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "texts"),
+    [
+        ({}, ["each process would train alone"]),
+        ({"use_cpu": {"flag": True}, "bf16": True}, []),
+        ({"bf16": True}, ["each process would train alone", "--bf16 needs a GPU"]),
+        ({"foo": 1}, ["each process would train alone", "does not accept --foo"]),
+    ],
+)
+def test_a_class_of_the_program_that_is_based_on_training_arguments(
+    given: dict[str, Any], texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setitem(
+        INSTALLED,
+        "transformers/training_args.py",
+        INSTALLED["transformers/training_args.py"].replace(
+            "bf16: bool", "use_cpu: bool = field(default=False)\n    bf16: bool"
+        ),
+    )
+    fields = {"resources": {"nodes": 2, "nproc_per_node": 2}, "hyperparameters": given}
+    errors = [
+        one.text
+        for one in check(tmp_path, SUBCLASS, **fields)
+        if one.check in ("no-init", "cuda-on-cpu", "argument-unknown")
+    ]
+    assert len(errors) == len(texts)
+    assert all(any(text in one for one in errors) for text in texts)

@@ -762,3 +762,9 @@ def test_init_refuses_a_value_that_no_job_file_can_have(jobsubmit: Command, tmp_
     for change in ("resources.nodes=none", "resources=none", "unknown=1"):
         assert "error: " in jobsubmit("init", "--set", change, "--from", "python train.py", code=2).stderr
     assert not (tmp_path / "job.yaml").exists()
+
+
+def test_a_file_named_with_the_folder_before_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("from accelerate import Accelerator\nAccelerator(cpu=True)\n")
+    draft = choose_draft("python ./train.py --cpu", tmp_path, load_settings())
+    assert (draft.fields["mode"], draft.fields["boot_file"]) == ("torchrun", "train.py")

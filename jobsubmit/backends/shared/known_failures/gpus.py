@@ -177,6 +177,11 @@ ROWS = (
         "call torch.use_deterministic_algorithms(True, warn_only=True), or replace the operation",
     ),
     KnownFailure(
+        r"Your setup doesn't support bf16/gpu|--tf32 requires Ampere",
+        "Trainer is asked for a precision that needs a GPU, or a newer one",
+        "leave out --bf16 and --tf32; on CPUs, bf16 works with use_cpu: {flag: true} in `hyperparameters`",
+    ),
+    KnownFailure(
         r"FlashAttention (?:only supports|forward only supports|is only supported)|only support fp16 and bf16",
         "FlashAttention does not support this GPU or this precision",
         "use bfloat16 or float16 on GPUs since Ampere, or torch's own scaled_dot_product_attention",

@@ -83,7 +83,7 @@ ROWS = (
         'accept its terms with your account, and pass your token: secrets: {HF_TOKEN: "env:HF_TOKEN"}',
     ),
     KnownFailure(
-        r"api_key not configured \(no-tty\)",
+        r"api_key not configured \(no-tty\)|UsageError: No API key configured",
         "wandb needs a key, and a node has no terminal to ask for it",
         'pass the key: secrets: {WANDB_API_KEY: "env:WANDB_API_KEY"}; or set WANDB_MODE=offline in `env`',
     ),
