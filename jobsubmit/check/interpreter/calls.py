@@ -33,7 +33,7 @@ from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.wrappers import OWNER, STATE
 from jobsubmit.check.program.configuration import OpenFile
 from jobsubmit.check.program.hydra import HYDRA
-from jobsubmit.check.program.objects import changed_later, is_record
+from jobsubmit.check.program.objects import changed_later, is_record, reads_environment
 from jobsubmit.check.program.operations import PATH_METHODS, UNKNOWN, Several
 
 _COMMANDS = ("click.", "typer.", "sacred.")
@@ -222,6 +222,8 @@ class Calls(Noting):
             entries.is_open = entries.is_open or is_open
         elif libraries & _OF_FIELDS:
             record.content.update(keywords)
+        elif any(reads_environment(one.node) for one in kind.line()):
+            record.content.update({**dict.fromkeys(self.fields_of(kind), UNKNOWN), **keywords})
         elif self._is_record(kind):
             self._fill(record, kind, args, keywords, is_open=is_open)
         else:

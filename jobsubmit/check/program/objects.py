@@ -18,6 +18,8 @@ _MODULES = tuple(f"torch.nn.{name}" for name in ("Module", "ModuleList", "Module
 _MODELS_TO_DERIVE = ("PreTrainedModel", "diffusers.ModelMixin")  # how the names of such bases of models end
 _MAKERS = ("from_pretrained", "from_config")  # methods of classes of models that make one
 SAME_MODEL = ("to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_")
+# Decorators and bases of classes whose fields get what their makers are given: also those of attrs and pydantic.
+_RECORDS = frozenset(["dataclass", "NamedTuple", "frozen", "define", "BaseModel", "Struct"])
 
 
 class Made(NamedTuple):
@@ -66,7 +68,7 @@ def field_of(program: Program, node: ast.Attribute, module: Module) -> tuple[Mod
         position = fields.index(node.attr) if node.attr in fields else None
         if (given := argument(found.call, node.attr, position)) is not None:
             return found.at, given
-        if hides_arguments(found.call) and position is not None:
+        if (hides_arguments(found.call) and position is not None) or reads_environment(found.owner):
             return None
     for statement in found.owner.body:
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _sets_field(statement, node.attr):
@@ -108,10 +110,15 @@ def changed_later(owner: ast.ClassDef) -> frozenset[str]:
     return frozenset(node.attr for node in stores if isinstance(node.ctx, ast.Store) and spelled(node.value) == "self")
 
 
+def reads_environment(owner: ast.ClassDef) -> bool:
+    """Return whether the fields of a class may come from environment variables, as those of pydantic-settings."""
+    return any(spelled(base).endswith("BaseSettings") for base in owner.bases)
+
+
 def is_record(owner: ast.ClassDef) -> bool:
     decorators = [one.func if isinstance(one, ast.Call) else one for one in owner.decorator_list]
     names = [spelled(one).rpartition(".")[2] for one in (*decorators, *owner.bases)]
-    return bool({"dataclass", "NamedTuple", "frozen", "define"} & set(names))
+    return bool(_RECORDS & set(names))
 
 
 def given_by(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:

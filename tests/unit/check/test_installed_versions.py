@@ -494,10 +494,10 @@ def test_a_class_of_the_program_that_is_based_on_training_arguments(
             "bf16: bool", "use_cpu: bool = field(default=False)\n    bf16: bool"
         ),
     )
-    fields = {"resources": {"nodes": 2, "nproc_per_node": 2}, "hyperparameters": given}
+    resources = {"nodes": 2, "nproc_per_node": 2}
     errors = [
         one.text
-        for one in check(tmp_path, SUBCLASS, **fields)
+        for one in check(tmp_path, SUBCLASS, resources=resources, hyperparameters=given)
         if one.check in ("no-init", "cuda-on-cpu", "argument-unknown")
     ]
     assert len(errors) == len(texts)

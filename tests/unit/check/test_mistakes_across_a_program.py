@@ -282,6 +282,21 @@ def train(model, batches):
 train(DDP(Net().cuda()), DataLoader(TensorDataset(torch.rand(8, 4)), sampler=DistributedSampler(range(8))))
 """
 
+# Settings of pydantic, whose fields get what their makers are given, or what the environment says.
+OF_PYDANTIC = f"""{IMPORTED}
+from pydantic import BaseModel
+from pydantic_settings import BaseSettings
+class Settings({{base}}):
+    master_addr: str = "localhost"
+    master_port: int = 29500
+def read():
+    return Settings({{given}})
+def join(settings):
+    os.environ["MASTER_ADDR"] = settings.master_addr
+    dist.init_process_group("gloo")
+join(read())
+"""
+
 
 @pytest.mark.parametrize(
     ("train", "is_wrong"), [("shuffle=True", True), ("sampler=DistributedSampler(data)", False)], ids=["all", "part"]
@@ -429,3 +444,16 @@ def test_layers_that_only_some_models_have(made: str, level: list[str], tmp_path
     (tmp_path / "train.py").write_text(text)
     shown = [one for one in findings(tmp_path, backend={"kind": "local"}) if one.check == "cuda-on-cpu"]
     assert [one.level for one in shown] == level
+
+
+@pytest.mark.parametrize(
+    ("base", "given", "is_wrong"),
+    [
+        ("BaseModel", "", True),
+        ("BaseModel", "master_addr=os.environ.get('MASTER_ADDR', 'localhost'), master_port=1", False),
+        ("BaseSettings", "", False),
+        ("BaseSettings", "master_addr='127.0.0.1'", True),
+    ],
+)
+def test_fields_of_settings(base: str, given: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert ("fixed-master" in found(tmp_path, OF_PYDANTIC.format(base=base, given=given))) is is_wrong
