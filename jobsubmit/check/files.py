@@ -114,12 +114,13 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
 
 def _downloaded_again(code: Code, bundle: Bundle) -> Iterator[Finding]:
     """Yield a warning for a data set of torchvision in a folder that is here, and is not uploaded."""
-    for module, call, name in code.reached.calls:
-        root = argument(call, "root", 0) if name.startswith(_DATA_SETS) else None
-        downloads = code.values.of(argument(call, "download") or ast.Constant(False), module)
+    made = [(module, call) for module, call, name in code.reached.calls if name.startswith(_DATA_SETS)]
+    made = [one for one in made if code.program.name_of(one[1].func, one[0]) not in _READERS]
+    for module, call in sorted(made, key=lambda one: not _downloads(code, one[1], one[0])):
+        root = argument(call, "root", 0)
         for path, left_out in _left_out(code, bundle, _path(code, root, module)) if root is not None else ():
             text = f"reads the data in {path}, which exists here but is not uploaded: {left_out.reason}"
-            if downloads is not False:
+            if _downloads(code, call, module):
                 text = (
                     f"each node downloads the data in {path} again: it exists here but is not uploaded: "
                     f"{left_out.reason}"
@@ -127,6 +128,12 @@ def _downloaded_again(code: Code, bundle: Bundle) -> Iterator[Finding]:
             hint = how_to_bring_back(with_all_below(bundle.root, path, left_out), left_out)
             yield Finding("warning", "left-out", module.where(call), text, hint)
             return
+
+
+def _downloads(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a data set may download its data: the argument is the fifth one of MNIST and CIFAR10."""
+    given = argument(call, "download", 4)
+    return given is not None and code.values.of(given, module) is not False
 
 
 def _searched(code: Code, bundle: Bundle) -> Iterator[Finding]:
@@ -386,8 +393,9 @@ def _path(code: Code, node: ast.expr, module: Module, depth: int = 0) -> str:
         case ast.JoinedStr():
             parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
         case ast.Attribute():
-            values = [value for _, value in values_of_field(code.program, node.attr)]
-            texts = {one.value for one in values if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+            values = values_of_field(code.program, node.attr)
+            named = [one for home, one in values if PurePosixPath(home.path).stem in " ".join(code.facts.argv)]
+            texts = {one.value for one in named if isinstance(one, ast.Constant) and isinstance(one.value, str)}
             return texts.pop() if len(texts) == len(values) == 1 else _ANY
         case ast.Name() if (assigned := code.values.assigned(node, module)) is not None:
             parts = [] if isinstance(assigned, ast.Constant) else [assigned]  # something else may set it

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import FUNCTIONS, Module
+from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters, variable_of
 from jobsubmit.common.finding import Finding
 
 _SET_OTHERWISE = frozenset(["setattr", "__setattr__", "__dict__", "__getattr__", "set_defaults", "Namespace"])
+_READS = re.compile(
+    r"(?:^|\.)(?:print|pprint|pformat|dict|sorted|str|repr|len|list|dumps?|safe_dump|deepcopy|copy|info|debug|log|init"
+    r"|create|log_params|log_hyperparams|add_hparams|init_trackers|save_hyperparameters)$"
+)
 _SETS_FIELDS = ("update", "setdefault", "pop", "__setitem__")
 _CHOICES = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.Try, ast.comprehension, ast.GeneratorExp, ast.ListComp, ast.DictComp)
 _PARSES = ("parse_args", "parse_known_args", "parse_intermixed_args")
@@ -55,7 +60,7 @@ def _may_change(code: Code, mapping: ast.Call, module: Module) -> bool:
     if isinstance(above, ast.Subscript):
         return not isinstance(above.ctx, ast.Load)
     is_read = isinstance(above, (ast.FormattedValue, ast.comprehension, ast.For, ast.Compare, ast.Dict))
-    is_given = isinstance(above, ast.Call) and code.program.called(above, module) is None
+    is_given = isinstance(above, ast.Call) and _READS.search(spelled(above.func)) is not None
     return not (is_read or is_given)
 
 

@@ -52,7 +52,7 @@ def write_first_job(
         if changes:
             raise UsageError(
                 f"{changes[0].source} cannot change the job file of a sample",
-                f"pass it to create instead: jobsubmit create {job} {changes[0].source} …",
+                f"run init without it, and pass it to create: jobsubmit create {job} {changes[0].source} …",
             )
         chosen = find_sample(sample or mode or "torchrun")
         text = _starter(chosen)

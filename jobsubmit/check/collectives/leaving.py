@@ -96,7 +96,8 @@ def _is_for_zero(code: Code, one: ast.If, node: ast.AST, loop: ast.AST, module: 
 def _figures_of_zero(code: Code, test: ast.expr, loop: ast.AST, module: Module) -> Iterator[str]:
     """Yield the variables in a comparison that only rank 0 sets: `if epoch - best_epoch > patience`."""
     if isinstance(test, (ast.Compare, ast.BoolOp)):
-        names = (node for node in walk(test) if isinstance(node, ast.Name))
+        given = {one for call in walk(test) if isinstance(call, ast.Call) for one in walk(call)}  # it may be combined
+        names = (node for node in walk(test) if isinstance(node, ast.Name) and node not in given)
         yield from (name.id for name in names if _is_decided_by_zero(code, name, loop, module))
 
 

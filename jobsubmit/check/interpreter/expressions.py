@@ -39,7 +39,7 @@ from jobsubmit.check.program.program import Program
 
 _MOST_SEEN = 12  # entries of a container that is remembered as the value of an expression
 _LONGEST_COMPREHENSION, _LONGEST_FORMAT = 64, 5
-_COUNTER = re.compile(r"(?:^|[._])(?:steps?|iters?|iterations?|epochs?|batch(?:es)?|idx|count(?:er)?|i|n|it)$")
+_COUNTER = re.compile(r"(?:^|[._])(?:steps?|iters?|iterations?|epochs?|batch(?:es)?|idx|count(?:er)?)$")
 _NOT_SURE = (-1, -1)  # no place in a program is like it
 
 

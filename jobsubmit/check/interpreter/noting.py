@@ -29,6 +29,7 @@ from jobsubmit.check.interpreter.process import (
     NOTED_BY_ARGUMENT,
     READS,
     WRITES,
+    WRITING_METHODS,
     is_optimizer,
     is_waiting,
 )
@@ -66,7 +67,8 @@ class Noting(Attributes):
         else:
             return
         self._note_waiting(node, name, callee, args, keywords)
-        is_noted = name.rpartition(".")[2] in NOTED or name in READS or name in WRITES or is_optimizer(name)
+        last = name.rpartition(".")[2]
+        is_noted = last in NOTED or last in WRITING_METHODS or name in READS or name in WRITES or is_optimizer(name)
         if not is_noted and not NOTED_BY_ARGUMENT & keywords.keys():
             return
         given = {key: _noted(value) for key, value in keywords.items()}

@@ -39,9 +39,18 @@ WRITES = frozenset(
     [
         *("open", "pathlib.Path.open", "pathlib.Path.write_text", "pathlib.Path.write_bytes", "torch.save"),
         *("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "numpy.memmap"),
-        *("shutil.copy", "shutil.copyfile", "shutil.move", "os.rename", "os.replace", "safetensors.torch.save_file"),
+        *(
+            "shutil.copy",
+            "shutil.copy2",
+            "shutil.copyfile",
+            "shutil.move",
+            "os.rename",
+            "os.replace",
+            "safetensors.torch.save_file",
+        ),
     ]
 )
+WRITING_METHODS = frozenset(["to_csv", "to_json", "to_parquet", "to_pickle", "tofile", "savefig"])
 NOTED_BY_ARGUMENT = frozenset(["download", "device_map"])
 
 

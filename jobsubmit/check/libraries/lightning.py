@@ -47,7 +47,7 @@ def check_lightning(code: Code, read: Callable[[str], str], *, is_by_fabric: boo
     """
     nodes = [] if is_by_fabric else list(_nodes_of_lightning(code, read))
     yield from nodes
-    yield from _devices_of_lightning(code) if not nodes and not is_by_fabric else ()
+    yield from _devices_of_lightning(code, read) if not nodes and not is_by_fabric else ()
     yield from _nodes_of_arguments(code)
     yield from _nodes_composed(code)
     if {"LightningCLI"} & code.names and (code.facts.has_launcher or code.facts.mode == "command"):
@@ -65,6 +65,10 @@ def _nodes_of_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Find
     for module, call, name in trainers:
         nodes, devices = _nodes_given(code, call, module, read), code.values.of(argument(call, "devices"), module)
         has_strategy = argument(call, "strategy") is not None
+        if _is_whole(code, nodes, devices) or (
+            name.endswith("Trainer") and not code.program.calls_of_attribute.get("fit")
+        ):
+            continue  # only the product counts; and what does not train may be alone
         if is_count(nodes) and nodes != code.facts.nodes:
             is_plain = name in TRAINERS and len(trainers) == 1 and not _OF_CLUSTERS & {one.arg for one in call.keywords}
             is_certain = is_plain and not hides_arguments(call) and (is_count(devices) or not code.facts.has_launcher)
@@ -107,7 +111,13 @@ def _how_to_count(code: Code, call: ast.Call, module: Module) -> str:
     return 'pass num_nodes=int(os.environ["NNODES"])'
 
 
-def _devices_of_lightning(code: Code) -> Iterator[Finding]:
+def _is_whole(code: Code, nodes: Any, devices: Any) -> bool:
+    """Return whether the product is the number of a launcher's processes: on CPUs nothing else counts."""
+    is_on_cpus = code.facts.has_launcher and code.facts.gpus == 0
+    return is_on_cpus and is_count(nodes) and is_count(devices) and nodes * devices == code.world_size
+
+
+def _devices_of_lightning(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield a warning where no Trainer gets as many devices as a node has processes; on CPUs the default is one.
 
     Source: `TorchElasticEnvironment.validate_settings` and `CPUAccelerator.auto_device_count` of Lightning 2.6.
@@ -120,6 +130,10 @@ def _devices_of_lightning(code: Code) -> Iterator[Finding]:
             continue
         given, devices = argument(call, "devices"), _devices_given(code, call, module)
         if not is_count(devices) or devices <= 0 or devices == code.processes:
+            return
+        if not code.program.calls_of_attribute.get("fit"):
+            return
+        if _is_whole(code, _nodes_given(code, call, module, read), devices):
             return
         said = f"devices of {spelled(call.func)}() is {devices}, and a node of the job has {code.processes} processes"
         if given is None:

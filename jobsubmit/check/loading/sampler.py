@@ -90,14 +90,18 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
 
 
 def _is_surely_made(code: Code, call: ast.Call) -> bool:
-    """Return whether the first process surely comes to a call, by calls none of which is for a validation."""
-    events = (event for one in code.followed[:1] for event in one.events.values() if event.call is call)
+    """Return whether all processes surely come to a call, by calls none of which is for a validation."""
     modules = code.program.modules.values()
-    return any(
-        event.is_sure
-        and all(is_for_training(one, home) for one in event.path for home in modules if one in home.parents)
-        for event in events
-    )
+    come = [
+        any(
+            event.call is call
+            and event.is_sure
+            and all(is_for_training(one, home) for one in event.path for home in modules if one in home.parents)
+            for event in one_process.events.values()
+        )
+        for one_process in code.followed
+    ]
+    return bool(come) and all(come)
 
 
 def _is_dropped(code: Code, loader: ast.Call, module: Module) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from jobsubmit.common.finding import Finding
 
 # Layers of torch that may have parameters; a class of the program may be one.
 _HAS_PARAMETERS = re.compile(r"^torch\.nn\.(?!\w*Loss$)[A-Z]\w*$|^(?!torch\.).*\.[A-Z]\w*$")
+_KEEP_NOTHING = frozenset(["print", "len", "id", "isinstance", "type", "sum", "hasattr", "repr", "str", "next", "iter"])
 _HOOKS = frozenset(["register_hook", "register_post_accumulate_grad_hook", "register_comm_hook"])
 _PARAMETERS = ("parameters", "named_parameters")
 
@@ -144,9 +144,11 @@ def _may_keep(code: Code, call: ast.Call, module: Module) -> bool:
     name = code.program.name_of(call.func, module)
     found = code.program.definition(name) or code.program.called(call, module)
     if found is not None:
-        return isinstance(found[1], ast.ClassDef)
+        calls = (one for one in walk(found[1]) if isinstance(one, ast.Call))
+        wraps = any(is_ddp(code.program.name_of(one.func, found[0])) for one in calls)
+        return wraps or isinstance(found[1], ast.ClassDef)
     is_layer = name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper()
     is_method = isinstance(call.func, ast.Attribute) and not code.program.is_of_library(call.func.value, module)
     is_unknown = not name.startswith(("torch.", "apex.")) and not isinstance(call.func, ast.Attribute)
-    is_unknown = is_unknown and name not in dir(builtins)
+    is_unknown = is_unknown and name not in _KEEP_NOTHING
     return is_ddp(name) or is_sharding(name) or is_layer or is_method or is_unknown

@@ -13,12 +13,13 @@ from jobsubmit.check.checkpoints.saving import LOCAL_FOLDERS
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.calls import BARRIERS
 from jobsubmit.check.interpreter.follow import Followed
-from jobsubmit.check.interpreter.process import READS, WRITES
+from jobsubmit.check.interpreter.process import READS, WRITES, WRITING_METHODS
 from jobsubmit.check.interpreter.trace import Event
-from jobsubmit.check.processes.pairs import both
+from jobsubmit.check.processes.pairs import both, module_of
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
 
+_MOVES = frozenset(["chdir", "symlink", "symlink_to", "link"])
 _SHARED = re.compile(r"shared|nfs|lustre|gpfs|efs|fsx|sfs")  # a folder that all nodes have, by its name
 
 
@@ -70,13 +71,16 @@ def check_downloads_beyond(code: Code) -> Iterator[Finding]:
 
 def check_reading_beyond(code: Code) -> Iterator[Finding]:
     """Yield a warning where a file that only the first node writes is read on another one, from its own disk."""
+    if not _MOVES.isdisjoint(code.names):
+        return  # relative paths may begin elsewhere
     for one, other in ((code.followed[0], each) for each in code.followed[1:] if each.process.node != 0):
         beside = [each for each in code.followed if each.process.node == other.process.node]
         there = {path for each in beside for path, _ in _files(each, WRITES)} | set(code.program.paths)
         for path, read in _files(other, READS):
             is_first = path not in there
             there.add(path)
-            if not is_first or not read.is_sure or is_handled(read.call, read.module) or not _is_on_node(path):
+            is_tried = any(is_handled(call, module_of(code, call, read)) for call in read.path)
+            if not is_first or not read.is_sure or is_tried or not _is_on_node(path):
                 continue
             written = next((event for name, event in _until(one, read) if name == path), None)
             if written is not None:
@@ -104,13 +108,14 @@ def _until(one: Followed, read: Event) -> Iterator[tuple[str, Event]]:
 def _files(one: Followed, names: Set[str]) -> Iterator[tuple[str, Event]]:
     """Yield the files that a process reads, or those that it writes."""
     for event in one.events.values():
-        path = _file_of(event) if event.name in names else None
+        is_own = event.name in names or (names is WRITES and event.last in WRITING_METHODS)
+        path = _file_of(event) if is_own else None
         if path is not None and _is_writing(event) == (names is WRITES):
             yield posixpath.normpath(str(path)), event
 
 
 def _file_of(event: Event) -> str | PurePosixPath | None:
-    is_second = event.last in ("save", "copy", "copyfile", "move", "rename", "replace", "save_file")
+    is_second = event.last in ("save", "copy", "copy2", "copyfile", "move", "rename", "replace", "save_file")
     position = 1 if is_second and event.name != "numpy.save" else 0
     path = event.args[position] if position < len(event.args) else event.keywords.get("f", UNKNOWN)
     return path if isinstance(path, (str, PurePosixPath)) and str(path) else None
@@ -119,7 +124,7 @@ def _file_of(event: Event) -> str | PurePosixPath | None:
 def _is_writing(event: Event) -> bool | None:
     """Return whether a call writes its file; None if its mode is not known."""
     if event.last not in ("open", "memmap"):
-        return event.name in WRITES
+        return event.name in WRITES or event.last in WRITING_METHODS
     given = event.argument("mode", 2 if event.last == "memmap" else 1, "r")
     return bool(set(given) & set("wxa")) if isinstance(given, str) else None
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Module, returned_values
+from jobsubmit.check.program.module import Module, class_around, returned_values, spelled
+from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.tree import walk
-from jobsubmit.check.program.variables import values_of_field
+from jobsubmit.check.program.variables import assigned_to
 
 DEEPEST = 6
 _NUMBERS = ("device_id", "output_device")  # arguments of FSDP, DistributedDataParallel and init_process_group
@@ -26,7 +27,8 @@ def device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0
         pattern = node.func.value
         return str(pattern.value).partition("{")[0] if isinstance(pattern, ast.Constant) else ""
     if isinstance(node, ast.Attribute) and depth < DEEPEST:
-        return _device_of_field(code, node.attr, depth)
+        texts = {device_text(code, one, home, depth + 1) for home, one in values_of_own_field(code, node, module)}
+        return texts.pop() if len(texts) == 1 else ""
     source = _source_of_device(code, node, module)
     if source is not None and depth < DEEPEST:
         text = device_text(code, source, module, depth + 1)
@@ -36,11 +38,13 @@ def device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0
     return _returned_device(code, code.program.name_of(node.func, module), depth) if is_call else ""  # type: ignore[union-attr]
 
 
-def _device_of_field(code: Code, field: str, depth: int) -> str:
-    """Return the device that a field holds: `self.device = torch.device("cuda", rank)`, wherever it is set."""
-    values = values_of_field(code.program, field)
-    texts = {device_text(code, value, home, depth + 1) for home, value in values}
-    return texts.pop() if len(texts) == 1 else ""
+def values_of_own_field(code: Code, node: ast.Attribute, module: Module) -> list[tuple[Module, ast.expr | None]]:
+    """Return what the class of an object sets a field to, in this job: `self.device = torch.device("cuda", rank)`."""
+    found = None if spelled(node.value) == "self" else made(code.program, node.value, module)
+    owner = class_around(node, module) if spelled(node.value) == "self" else found.owner if found is not None else None
+    stores = code.program.attribute_stores.get(node.attr, ()) if owner is not None else ()
+    own = [(home, one) for home, one in stores if spelled(one.value) == "self" and class_around(one, home) is owner]
+    return [(home, assigned_to(one, home)) for home, one in own if code.reached.of(one, home)]
 
 
 def _source_of_device(code: Code, node: ast.AST | None, module: Module) -> ast.expr | None:

@@ -16,8 +16,7 @@ from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.registries import registered
 from jobsubmit.check.program.tree import walk
-from jobsubmit.check.program.variables import values_of_field
-from jobsubmit.check.start.device_of_call import device_text
+from jobsubmit.check.start.device_of_call import device_text, values_of_own_field
 from jobsubmit.common.finding import Finding
 
 _NEEDS_GPU = frozenset(
@@ -59,6 +58,7 @@ _PRECISIONS = ("bf16", "tf32")
 _DEEPEST = 6  # calls above each other
 _NUMBER = re.compile(r"(?:^|_)(?:rank|gpu|index|idx|id)$")
 _ASKS_WHETHER = re.compile(r"is_available\(|device_count\(")
+_SAYS = re.compile(r"(?:^|\.)(?:print|info|debug|warning|log)$")
 _HANDS_ON = re.compile(r"distribut|ddp|parallel|wrap", re.IGNORECASE)
 _SCALER = re.compile(r"^(?:loss_|grad_|amp_|_)?scaler$")
 DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
@@ -133,7 +133,7 @@ def _chosen_at(code: Code, call: ast.Call, module: Module) -> tuple[str, str] | 
     is_move = isinstance(call.func, ast.Attribute) and call.func.attr == "to" and len(call.args) == 1
     device = call.args[0] if is_move else None
     home, made = module, code.values.assigned(device, module) if isinstance(device, ast.Name) else None
-    if isinstance(device, ast.Attribute) and len(values := values_of_field(code.program, device.attr)) == 1:
+    if isinstance(device, ast.Attribute) and len(values := values_of_own_field(code, device, module)) == 1:
         home, made = values[0]
     if not isinstance(made, ast.Call) or code.program.name_of(made.func, home) != "torch.device":
         return None
@@ -354,7 +354,9 @@ def _is_used(call: ast.Call, module: Module) -> bool:
     scope = module.scope_of(call)
     own = [node for node in scope.body if not isinstance(node, (*FUNCTIONS, ast.ClassDef))]
     above = module.parents.get(call)
-    is_said = isinstance(above, ast.Call) and spelled(above.func) == "print"
+    calls = (one for one in module.above(call) if isinstance(one, ast.Call))
+    is_said = spelled(above.func) == "str" if isinstance(above, ast.Call) else False
+    is_said = is_said or any(_SAYS.search(spelled(one.func)) for one in calls)
     held = [spelled(one) for one in above.targets] if isinstance(above, ast.Assign) else []
     asked = [*map(re.escape, held), re.escape(ast.unparse(call))]
     names = "|".join(asked)
@@ -426,7 +428,7 @@ def _is_given_to_ddp(code: Code, device: ast.expr, module: Module) -> bool:
     A field is what its only place sets it to.
     """
     if isinstance(device, ast.Attribute):
-        values = [(home, value) for home, value in values_of_field(code.program, device.attr) if value is not None]
+        values = [(home, one) for home, one in values_of_own_field(code, device, module) if one is not None]
         return (
             len(values) == 1
             and isinstance(values[0][1], ast.Name)

@@ -457,3 +457,114 @@ def test_layers_that_only_some_models_have(made: str, level: list[str], tmp_path
 )
 def test_fields_of_settings(base: str, given: str, is_wrong: bool, tmp_path: Path) -> None:
     assert ("fixed-master" in found(tmp_path, OF_PYDANTIC.format(base=base, given=given))) is is_wrong
+
+
+def test_a_device_of_another_object_and_of_a_tensor(tmp_path: Path) -> None:
+    text = f"""{IMPORTED}
+class Prefetcher:
+    def __init__(self):
+        self.device = torch.device("cuda")
+def loss(x, y):
+    return (x - y.to(x.device)).mean()
+if torch.cuda.is_available():
+    Prefetcher()
+loss(torch.ones(1), torch.ones(1))
+"""
+    assert "cuda-on-cpu" not in found(tmp_path, text, backend={"kind": "local"})
+
+
+@pytest.mark.parametrize(
+    ("made", "then"),
+    [
+        ("devices=int(os.environ['WORLD_SIZE'])", "fit(None)"),
+        ("devices=1, num_nodes=1", "test(None)"),
+    ],
+)
+def test_a_trainer_of_which_the_numbers_do_not_matter(made: str, then: str, tmp_path: Path) -> None:
+    text = f"import os\nimport lightning as L\nL.Trainer(accelerator='cpu', {made}).{then}\n"
+    assert not {"lightning-nodes", "lightning-devices"} & found(tmp_path, text, backend={"kind": "local"})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "dict.update(vars(args), warmup=5)",
+        "import operator\noperator.setitem(vars(args), 'warmup', 5)",
+        "from mergedeep import merge\nmerge(vars(args), {'warmup': 5})",
+    ],
+)
+def test_a_field_that_a_function_sets_in_the_mapping(more: str, tmp_path: Path) -> None:
+    assert "undeclared" not in found(tmp_path, UNDECLARED.format(more=more), **GPUS)
+
+
+def test_a_figure_that_the_condition_shares(tmp_path: Path) -> None:
+    text = f"""{STARTED}
+def of_all(figure):
+    shared = torch.tensor(figure).cuda()
+    dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+    return shared.item()
+net = DDP(nn.Linear(4, 4).cuda())
+best = 0
+for epoch in range(20):
+    net(torch.rand(4, 4).cuda()).mean().backward()
+    if rank == 0:
+        best = epoch
+    if epoch - of_all(best) > 3:
+        break
+"""
+    assert "left-by-one" not in found(tmp_path, text, **GPUS)
+
+
+def test_a_whole_loader_that_only_rank_0_makes(tmp_path: Path) -> None:
+    text = f"""{STARTED}
+data = TensorDataset(torch.rand(64, 4))
+net = DDP(nn.Linear(4, 4).cuda())
+loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+mean = torch.zeros(4).cuda()
+if rank == 0:
+    for (x,) in DataLoader(data, batch_size=4):
+        mean += x.mean(0).cuda()
+dist.broadcast(mean, src=0)
+for (x,) in loader:
+    net(x.cuda() - mean).mean().backward()
+"""
+    assert "no-sampler" not in found(tmp_path, text, **GPUS)
+
+
+@pytest.mark.parametrize(
+    ("first", "read", "write"),
+    [
+        ("pass", "try:\n    read()\nexcept FileNotFoundError:\n    pass", ""),
+        ("os.chdir('/shared/work')", "read()", ""),
+        (
+            "pass",
+            "read()",
+            "elif os.environ['LOCAL_RANK'] == '0':\n    import pandas\n    pandas.DataFrame().to_csv('a.json')",
+        ),
+    ],
+)
+def test_a_file_that_other_nodes_may_have(first: str, read: str, write: str, tmp_path: Path) -> None:
+    text = f"""{STARTED}
+{first}
+def read():
+    return json.load(open("a.json"))
+if rank == 0:
+    json.dump(1, open("a.json", "w"))
+{write}
+dist.barrier()
+{read}
+"""
+    assert "staged-by-one" not in found(tmp_path, text, **GPUS)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "setattr(model, 'head', classifier)",
+        "both = nn.ModuleDict(dict(model=model, head=classifier))",
+        "def wrap_all(models):\n    return [DDP(one) for one in models]\nclassifier, = wrap_all([classifier])",
+    ],
+)
+def test_a_model_that_another_one_keeps(more: str, tmp_path: Path) -> None:
+    text = TWO_MODELS.format(wrap="pass").replace("if rank == 0:", f"{more}\nif rank == 0:")
+    assert "never-synchronized" not in found(tmp_path, text, **GPUS)
