@@ -145,10 +145,17 @@ def _test_that_fails(code: Code, call: ast.Call, module: Module, depth: int = 0)
             tests = (_test_that_fails(code, one, home, depth + 1) for home, one in calls[:_MOST_CALLS])
             found = list(takewhile(lambda test: test is not None, tests))
             return found[0] if found and len(found) == len(calls) else None
-        if isinstance(above, ast.If) and inner in above.body and code.values.truth(above.test, module) is False:
-            return None if _ASKS_FOR_GROUP.search(ast.unparse(above.test)) else above.test
+        if isinstance(above, ast.If) and inner in above.body and _surely_fails(code, above.test, module):
+            return above.test
         inner = above
     return None
+
+
+def _surely_fails(code: Code, test: ast.expr, module: Module) -> bool:
+    """Return whether a condition does not hold, whether there is a process group already or not."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    others = [part for part in parts if not _ASKS_FOR_GROUP.search(ast.unparse(part))]
+    return any(code.values.truth(part, module) is False for part in others)
 
 
 def _makes_group(code: Code) -> bool:

@@ -390,7 +390,14 @@ def test_less_that_is_known_of_rank_0_is_no_difference(and_more: str, is_wrong: 
     assert ("loaded-by-one" in found(tmp_path, RESUMED.format(and_more=and_more), **GPUS)) is is_wrong
 
 
-@pytest.mark.parametrize(("asks", "is_wrong"), [("not is_initialized()", False), ("torch.distributed is None", True)])
+@pytest.mark.parametrize(
+    ("asks", "is_wrong"),
+    [
+        ("not is_initialized()", False),
+        ("torch.distributed is None", True),
+        ("False and not is_initialized()", True),
+    ],
+)
 def test_a_function_asks_whether_there_is_a_group(asks: str, is_wrong: bool, tmp_path: Path) -> None:
     assert ("no-init" in found(tmp_path, SET_UP.format(asks=asks), **GPUS)) is is_wrong
 
