@@ -67,6 +67,7 @@ _OF_LAYERS: Mapping[str, frozenset[str]] = {
 _OF_OTHERS = re.compile(
     r"rank|world|distribut|ddp|fsdp|horovod|\bmpi|nccl|gloo|all_?reduce|xla|deepspeed", re.IGNORECASE
 )
+_PART_OF_MODEL = re.compile(r"^(?:tp|pp|cp|ep|mp)(?:_|$)|model_parallel|tensor_parallel|pipeline_parallel|device_mesh")
 _OF_MM = ("mmcv.", "mmengine.")
 _MOST_STEPS = 100_000  # in which a program is followed, so that several processes are followed one by one
 INIT = "torch.distributed.init_process_group"
@@ -262,6 +263,11 @@ class Code:
         found |= {node.name.rpartition(".")[2] for _, node in program.of(ast.alias)}
         skimmed = (module.words for module in program.modules.values())
         return frozenset(found | self.texts).union(*skimmed)
+
+    @cached_property
+    def names_parts_of_a_model(self) -> bool:
+        """Whether a name is about a model that is split over processes: then a rank has more than one number."""
+        return any(_PART_OF_MODEL.search(name) for name in self.names)
 
     @cached_property
     def texts(self) -> frozenset[str]:

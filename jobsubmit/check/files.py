@@ -114,13 +114,16 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
 
 def _downloaded_again(code: Code, bundle: Bundle) -> Iterator[Finding]:
     """Yield a warning for a data set of torchvision in a folder that is here, and is not uploaded."""
-    made = [(module, call) for module, call, name in code.reached.calls if name.startswith(_DATA_SETS)]
-    made = [one for one in made if code.program.name_of(one[1].func, one[0]) not in _READERS]
-    for module, call in sorted(made, key=lambda one: not _downloads(code, one[1], one[0])):
+    made = [
+        (module, call, _downloads(code, call, module))
+        for module, call, name in code.reached.calls
+        if name.startswith(_DATA_SETS) and name not in _READERS
+    ]
+    for module, call, downloads in sorted(made, key=lambda one: not one[2]):
         root = argument(call, "root", 0)
         for path, left_out in _left_out(code, bundle, _path(code, root, module)) if root is not None else ():
             text = f"reads the data in {path}, which exists here but is not uploaded: {left_out.reason}"
-            if _downloads(code, call, module):
+            if downloads:
                 text = (
                     f"each node downloads the data in {path} again: it exists here but is not uploaded: "
                     f"{left_out.reason}"

@@ -31,7 +31,6 @@ _MAIN = re.compile(
 )
 _DECORATORS = re.compile(r"(rank_?zero|rank_?0|main_process|master|main)_only$|^on_(local_)?main_process$")
 _GETTERS = ("get_rank", "get_global_rank", "get_local_rank", "local_rank")
-_PART_OF_MODEL = re.compile(r"^(?:tp|pp|cp|ep|mp)(?:_|$)|model_parallel|tensor_parallel|pipeline_parallel|device_mesh")
 _DEEPEST = 3
 
 
@@ -44,8 +43,7 @@ def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool
 def _side_as_seen(test: ast.AST, code: Code) -> bool | None:
     """Return the same, by what a condition was in the processes that were followed."""
     seen = [one.values.get(test, UNKNOWN) for one in code.followed]
-    has_parts = any(_PART_OF_MODEL.search(name) for name in code.names)  # then ranks have more than one number
-    is_enough = len(seen) == code.world_size or (len(seen) > 2 and not has_parts)  # noqa: PLR2004
+    is_enough = len(seen) == code.world_size or (len(seen) > 2 and not code.names_parts_of_a_model)  # noqa: PLR2004
     if not is_enough or not all(isinstance(one, (bool, NoneType)) for one in seen):
         return None
     first, *others = map(bool, seen)
