@@ -154,11 +154,13 @@ class Code:
         come = [call in one.values for one in self.followed if one.is_whole]
         return len(come) > 1 and sum(come) == 1
 
+    def module_of(self, node: ast.AST, event: Event) -> Module:
+        """Return the module that a call which leads to an event is in: that of the event, where it is in a text."""
+        return next((module for module in self.program.modules.values() if node in module.parents), event.module)
+
     def loops_around(self, event: Event) -> int:
         """Return in how many loops inside each other a call is made: over the epochs, and over the batches of each."""
-        modules = self.program.modules.values()
-        homes = ((call, next(one for one in modules if call in one.parents)) for call in event.path)
-        around = (above for call, module in homes for above in module.above(call))
+        around = (above for call in event.path for above in self.module_of(call, event).above(call))
         return sum(isinstance(above, (ast.For, ast.While)) for above in around)
 
     def is_never_made(self, call: ast.Call) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.interpreter.trace import Event, Made
 from jobsubmit.check.loading.sampler import is_divided
-from jobsubmit.check.processes.pairs import module_of
 from jobsubmit.check.program.module import FUNCTIONS, spelled
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
@@ -132,7 +131,7 @@ def _is_of_several(event: Event) -> bool:
 def _is_in_loop(code: Code, event: Event) -> bool:
     """Return whether a call, or one of those that lead to it, is in a loop."""
     for call in event.path:
-        for above in module_of(code, call, event).above(call):
+        for above in code.module_of(call, event).above(call):
             if isinstance(above, (ast.For, ast.While)):
                 return True
             if isinstance(above, FUNCTIONS):

@@ -14,7 +14,7 @@ from jobsubmit.check.interpreter.branches import is_periodic
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.trace import Event
-from jobsubmit.check.processes.pairs import are_parted, module_of, tests_around, whole
+from jobsubmit.check.processes.pairs import are_parted, tests_around, whole
 from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
@@ -36,7 +36,7 @@ def check_meeting(code: Code) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 "rank-0-collective",
-                module_of(code, where, event).where(where),
+                code.module_of(where, event).where(where),
                 f"only rank 0 reaches this {event.last}(), which waits for all ranks: the job would hang"
                 if is_first
                 else f"only some ranks reach this {event.last}(), which waits for all ranks: the job would hang",
@@ -75,11 +75,11 @@ def _is_of_all(event: Event) -> bool:
 def _is_decided(code: Code, event: Event, one: Followed, other: Followed) -> bool:
     """Return whether known values part two processes, not only that less is known of the one that comes to an event."""
     call = _first_apart(event, other)
-    module = module_of(code, call, event)
-    if any(module_of(code, one, event).function_of(one) in other.skipped for one in event.path):
+    module = code.module_of(call, event)
+    if any(code.module_of(one, event).function_of(one) in other.skipped for one in event.path):
         return False
     later = event.path[event.path.index(call) + 1 :]
-    tests = (test for each in later for test in tests_around(each, module_of(code, each, event)))
+    tests = (test for each in later for test in tests_around(each, code.module_of(each, event)))
     if any(one.values.get(test) is UNKNOWN for test in tests if not is_periodic(test)):
         return False  # it may not be made at all
     return are_parted(call, module, one, other)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from jobsubmit.check.code import Code
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.trace import Event
 from jobsubmit.check.program.module import FUNCTIONS, Module
@@ -41,8 +40,3 @@ def are_parted(node: ast.AST, module: Module, one: Followed, other: Followed) ->
     known = [(one.values.get(part, UNKNOWN), other.values.get(part, UNKNOWN)) for part in parts]
     is_less_known = any(own is UNKNOWN and second is not UNKNOWN for own, second in known)
     return not is_less_known or any(UNKNOWN not in (own, second) and own != second for own, second in known)
-
-
-def module_of(code: Code, node: ast.AST, event: Event) -> Module:
-    """Return the module that a call which leads to an event is in: that of the event, where it is in a text."""
-    return next((module for module in code.program.modules.values() if node in module.parents), event.module)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code
 from jobsubmit.check.interpreter.trace import Inner
-from jobsubmit.check.processes.pairs import module_of
 from jobsubmit.check.program.calls import SPAWNS
 from jobsubmit.common.finding import Finding
 
@@ -20,7 +19,7 @@ def check_nested(code: Code) -> Iterator[Finding]:
             yield Finding(
                 "error" if event.is_sure else "warning",
                 "nested-spawn",
-                module_of(code, starts[0], event).where(starts[0]),
+                code.module_of(starts[0], event).where(starts[0]),
                 f"Process would start more processes in each process that mode {code.facts.mode} starts",
                 "use mode: spawn, or call the worker directly and read RANK and LOCAL_RANK from the environment",
             )

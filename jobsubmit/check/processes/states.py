@@ -9,7 +9,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.own import is_wrapping
 from jobsubmit.check.interpreter.trace import Event
-from jobsubmit.check.processes.pairs import are_parted, module_of, whole
+from jobsubmit.check.processes.pairs import are_parted, whole
 from jobsubmit.common.finding import Finding
 
 
@@ -25,7 +25,7 @@ def check_states(code: Code) -> Iterator[Finding]:
         is_load = event.last == "load_state_dict" and not any(event.path in other.events for other in others)
         if "ema" in ast.unparse(event.call.func).lower():
             continue  # a moving average that only the first process has
-        module = module_of(code, event.call, event)
+        module = code.module_of(event.call, event)
         is_load = is_load and all(are_parted(event.call, module, one, other) for other in others)
         is_shared = any(later.last.startswith("broadcast") for later in before[index:])
         if is_load and wraps and wraps[0] < index and not is_shared and not _loads_too(others, before):

@@ -15,7 +15,7 @@ from jobsubmit.check.collectives.calls import BARRIERS
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.process import READS, WRITES, WRITING_METHODS
 from jobsubmit.check.interpreter.trace import Event
-from jobsubmit.check.processes.pairs import both, module_of
+from jobsubmit.check.processes.pairs import both
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
 
@@ -79,8 +79,9 @@ def check_reading_beyond(code: Code) -> Iterator[Finding]:
         for path, read in _files(other, READS):
             is_first = path not in there
             there.add(path)
-            is_tried = any(is_handled(call, module_of(code, call, read)) for call in read.path)
-            if not is_first or not read.is_sure or is_tried or not _is_on_node(path):
+            if not is_first or not read.is_sure or not _is_on_node(path):
+                continue
+            if any(is_handled(call, code.module_of(call, read)) for call in read.path):
                 continue
             written = next((event for name, event in _until(one, read) if name == path), None)
             if written is not None:
