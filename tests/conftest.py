@@ -18,6 +18,7 @@ import kubernetes_cluster
 import minio_server
 import modelarts_server
 import namespaces
+import pace
 import proxy
 import pytest
 import slurm
@@ -142,6 +143,13 @@ def same_with_and_without_torch(
 def jobsubmit(tmp_path: Path, request: pytest.FixtureRequest) -> Command:
     """Return the command line, run as a user does: a process of its own, no terminal; in unit tests in this one."""
     return CommandHere(tmp_path) if tiers.is_fast(request.node) else Command(tmp_path)
+
+
+@pytest.fixture(name="pace")
+def pace_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pace.Pace]:
+    """Measure how slow this machine is during the test."""
+    with pace.measured(tmp_path_factory.mktemp("pace") / "samples") as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from hostile import HOSTILE
 from minio_server import Server
 from modelarts_server import AK, ENGINE, PROJECT, SK, TOKEN, Fault, Service
 from obs import Domain, refusals
+from pace import Pace
 from proxy import Seen
 from ruamel.yaml import YAML
 
@@ -111,7 +112,7 @@ def test_data_come_and_go_and_what_is_shown_is_what_is_sent(
     }
     job = write(mode=mode, resources={"nproc_per_node": 1}, **own, **channels)
     jobsubmit("upload", tmp_path / "numbers", f"s3://{s3[0]}/data", "--endpoint-url", s3[1].endpoint)
-    done = jobsubmit("create", job, "--follow", timeout=60)
+    done = jobsubmit("create", job, "--follow")
     assert "summed up" in done.stderr
     assert bucket.objects()["out/sum.txt"] == b"42"
     (created,) = service.jobs.values()
@@ -140,7 +141,7 @@ def test_hostile_values_arrive_unmodified(
     if mode == "torchrun":
         fields = {**fields, "command": ["python", "train.py"], "args": values}
     job = write(mode=mode, **{**fields, "env": env, "hyperparameters": own, "resources": {"nproc_per_node": 1}})
-    done = jobsubmit("create", job, "--follow", "--no-check", timeout=60)
+    done = jobsubmit("create", job, "--follow", "--no-check")
     record = json.loads(next(line for line in done.stderr.splitlines() if "RECORD " in line).partition("RECORD ")[2])
     assert {name: record["env"].get(name) for name in env} == env
     assert sorted(f"--{name}={value}" for name, value in own.items()) == sorted(record["argv"][: len(own)])
@@ -150,14 +151,14 @@ def test_hostile_values_arrive_unmodified(
         assert record["argv"][len(own) :][:2] == ["--world_size=1", "--rank=0"]
 
 
-def test_the_first_failure_is_reported(write: Any, jobsubmit: Command, tmp_path: Path) -> None:
+def test_the_first_failure_is_reported(write: Any, jobsubmit: Command, tmp_path: Path, pace: Pace) -> None:
     fields = code(
         tmp_path, "echo node $NODE_RANK is here\n[ $NODE_RANK = 1 ] && { echo last words; exit 7; }\nsleep 60\n"
     )
     job = write(**{**fields, "resources": {"nodes": 2, "nproc_per_node": 1}})
     begun = time.monotonic()
-    done = jobsubmit("create", job, "--follow", "--propagate-exit-code", code=7, timeout=60)
-    assert time.monotonic() - begun < 30
+    done = jobsubmit("create", job, "--follow", "--propagate-exit-code", code=7)
+    assert time.monotonic() - begun < pace.stretched(30)
     assert "FAILED (EXIT_CODE): node 1 failed first: exit code 7" in done.stderr
     assert "│ last words" in done.stderr
 
@@ -214,7 +215,7 @@ def test_ten_thousand_lines_under_faults(write: Any, jobsubmit: Command, service
     service.faults = [Fault("/logs/", 429, 2), Fault("/logs/", 500, 2), Fault("GET .*/training-jobs/[^/]*$", 502, 2)]
     service.faults.append(Fault("/logs/", 504, silence=9))
     found = handle(jobsubmit("create", job).stdout)
-    lines = jobsubmit("logs", "-f", found, timeout=120).stdout.splitlines()
+    lines = jobsubmit("logs", "-f", found).stdout.splitlines()
     for node in range(2):
         own = [line.partition("] ")[2] for line in lines if line.startswith(f"[node {node}] line ")]
         assert own == [f"line {number}" for number in range(1, 10001)]
@@ -238,7 +239,7 @@ def test_a_job_through_a_store_as_strict_as_obs(
     store = {"uri": "obs://virtual/jobs", "endpoint_url": domain.endpoint}
     with modelarts_server.running(tmp_path / "platform", server) as service:
         job = written(tmp_path, service, store, fields)
-        done = jobsubmit("create", job, "--follow", timeout=60)
+        done = jobsubmit("create", job, "--follow")
     assert "] 42" in done.stderr
     assert [seen for seen in domain.line.seen if strict(seen)] == []
     assert any(seen.method == "PUT" for seen in domain.line.seen)
@@ -247,7 +248,7 @@ def test_a_job_through_a_store_as_strict_as_obs(
 def test_lines_that_come_late_are_waited_for(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:
     fields = code(tmp_path, "for i in $(seq 400); do echo line $i; done\n")
     service.late = LATE_SECONDS / 2
-    done = jobsubmit("create", write(**fields), "--follow", timeout=60)
+    done = jobsubmit("create", write(**fields), "--follow")
     assert re.findall(r"line (\d+)$", done.stderr, re.MULTILINE) == [str(number) for number in range(1, 401)]
 
 
@@ -263,7 +264,7 @@ def test_logs_that_have_no_pages(
     if by == "export":
         service.faults.append(Fault(PREVIEWS, 403, 1000))
     job = write(**fields, backend={"log_url": f"obs://{s3[0]}/logs"} if by == "export" else {})
-    done = jobsubmit("create", job, "--follow", timeout=90)
+    done = jobsubmit("create", job, "--follow")
     assert re.findall(r"line (\d+)$", done.stderr, re.MULTILINE) == [str(number) for number in range(1, 3001)]
     assert "[node 0] done" in done.stderr
 
@@ -271,7 +272,7 @@ def test_logs_that_have_no_pages(
 def test_a_status_needs_no_logs(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:
     service.faults = [Fault("/logs", 403, 1000)]
     found = handle(jobsubmit("create", write(**code(tmp_path, "exit 3\n"))).stdout)
-    jobsubmit("wait", found, "--propagate-exit-code", code=3, timeout=60)
+    jobsubmit("wait", found, "--propagate-exit-code", code=3)
 
 
 @pytest.mark.parametrize("pause", [0, 1])  # seconds in which an agent tells what it has seen, or cannot
@@ -281,10 +282,10 @@ def test_what_a_node_said_before_it_was_started_again_is_not_the_end(
     again = f"echo second; sleep {pause}; kill -9 $PPID; sleep 9"
     text = f"if [ -e ../seen ]; then {again}; else touch ../seen; exit 3; fi\n"
     found = handle(jobsubmit("create", write(**code(tmp_path, text), restarts=1)).stdout)
-    jobsubmit("wait", found, code=100, timeout=60)
+    jobsubmit("wait", found, code=100)
     failure = jobsubmit.json("status", found)["failure"]
     assert (failure["exit_code"], failure["signal"]) == (None, 9)
-    assert ("second" in jobsubmit("logs", found, timeout=90).stdout) is bool(pause)
+    assert ("second" in jobsubmit("logs", found).stdout) is bool(pause)
 
 
 @pytest.mark.parametrize("answer", [b"<html>sign in first</html>", b"null", b"[1]", b'{"metadata": null}', b"{}"])
@@ -292,10 +293,10 @@ def test_what_is_no_answer_of_the_service_is_told(
     answer: bytes, write: Any, jobsubmit: Command, service: Service, tmp_path: Path
 ) -> None:
     found = handle(jobsubmit("create", write(**code(tmp_path, "echo x\n"))).stdout)
-    jobsubmit("wait", found, timeout=60)
+    jobsubmit("wait", found)
     service.faults = [Fault("GET .*/training-jobs/[^/]*$", count=1000, answer=answer)]
     text = "job without an id" if answer.startswith(b"{") else "is not ModelArts"
-    assert text in jobsubmit("status", found, code=5, timeout=60).stderr
+    assert text in jobsubmit("status", found, code=5).stderr
 
 
 def test_a_secret_that_is_too_long_is_told_before(
@@ -310,7 +311,7 @@ def test_a_secret_that_is_too_long_is_told_before(
 def test_logs_that_nobody_has_are_an_error(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:
     service.faults = [Fault("/logs/", 403, 1000)]
     found = handle(jobsubmit("create", write(**code(tmp_path, "echo x\n"))).stdout)
-    jobsubmit("wait", found, timeout=60)
+    jobsubmit("wait", found)
     assert "ask for the permissions" in jobsubmit("logs", found, code=5).stderr
 
 
@@ -329,7 +330,7 @@ def test_an_answer_that_was_lost_makes_no_second_job(
     service.names_are_unique = names_are_unique
     service.faults = [replace(fault)]
     job = write(**code(tmp_path, "echo once\n"))
-    done = jobsubmit("create", job, "--follow", timeout=90)
+    done = jobsubmit("create", job, "--follow")
     assert "SUCCEEDED" in done.stderr
     assert len(service.jobs) == 1
 
@@ -339,10 +340,10 @@ def test_a_job_that_nobody_told_of_is_found_later(
 ) -> None:
     service.faults = [Fault("POST .*/training-jobs$", 502, after=True), Fault("job-searches", 403, 1000)]
     job = write(**code(tmp_path, "echo once\n"))
-    done = jobsubmit("create", job, "--job-id", "unsure", "--idempotency-key", "k", code=5, timeout=60)
+    done = jobsubmit("create", job, "--job-id", "unsure", "--idempotency-key", "k", code=5)
     assert "did not confirm that it created unsure" in done.stderr
     service.faults = []
-    jobsubmit("wait", "unsure", timeout=60)
+    jobsubmit("wait", "unsure")
     assert "once" in jobsubmit("logs", "unsure").stdout
     jobsubmit("create", job, "--idempotency-key", "k")
     assert len(service.jobs) == 1
@@ -354,12 +355,12 @@ def test_a_handle_says_where_to_ask(
     monkeypatch.setenv("HUAWEICLOUD_SDK_PROJECT_ID", PROJECT)
     found = handle(jobsubmit("create", write(**code(tmp_path, "echo x\n"), backend={"project_id": None})).stdout)
     monkeypatch.setenv("HUAWEICLOUD_SDK_PROJECT_ID", "another")
-    jobsubmit("wait", found, timeout=60)
+    jobsubmit("wait", found)
 
 
 def test_a_busy_service_is_asked_again(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:
     service.faults = [Fault("POST .*/training-jobs$", 429, 2), Fault("flavors", 503, 1)]
-    done = jobsubmit("create", write(**code(tmp_path, "echo once\n")), "--follow", timeout=90)
+    done = jobsubmit("create", write(**code(tmp_path, "echo once\n")), "--follow")
     assert "SUCCEEDED" in done.stderr
     assert len(service.jobs) == 1
 
@@ -377,10 +378,10 @@ def test_a_job_is_listed_waited_for_and_made_again(
     write: Any, jobsubmit: Command, service: Service, tmp_path: Path
 ) -> None:
     first = handle(jobsubmit("create", write(**code(tmp_path, "echo once more\n"))).stdout)
-    jobsubmit("wait", first, timeout=60)
+    jobsubmit("wait", first)
     (row,) = jobsubmit.json("list")
     assert (row["state"], row["backend"]) == ("SUCCEEDED", "modelarts")
-    done = jobsubmit("rerun", first, "--follow", timeout=60)
+    done = jobsubmit("rerun", first, "--follow")
     assert "once more" in done.stderr
     assert len(service.jobs) == 2
     assert handle(done.stdout) != first
@@ -410,11 +411,13 @@ def test_what_is_wrong_is_told_before_anything_is_uploaded(
 
 
 @pytest.mark.slow  # what it bounds is a wall time
-def test_a_service_that_is_not_there_is_told_within_ten_seconds(write: Any, jobsubmit: Command, tmp_path: Path) -> None:
+def test_a_service_that_is_not_there_is_told_within_ten_seconds(
+    write: Any, jobsubmit: Command, tmp_path: Path, pace: Pace
+) -> None:
     job = write(**code(tmp_path, "echo x\n"), backend={"endpoint": "http://127.0.0.1:9"})
     begun = time.monotonic()
     assert "cannot be reached" in jobsubmit("create", job, code=5).stderr
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < pace.stretched(10)
     assert "expected modelarts://region/project/id" in jobsubmit("status", "modelarts://x/y", code=102).stderr
 
 
@@ -425,7 +428,7 @@ def test_no_secret_is_shown_or_kept(
     monkeypatch.setenv("MY_KEY", "planted-0123456789")
     job = write(**code(tmp_path, "[ $KEY = planted-0123456789 ] && echo it is there\n"), secrets={"KEY": "env:MY_KEY"})
     dry = jobsubmit("create", job, "--dry-run", "-o", "json")
-    done = jobsubmit("create", job, "--follow", timeout=60)
+    done = jobsubmit("create", job, "--follow")
     assert "it is there" in done.stderr
     found = handle(done.stdout)
     said = [dry.stdout, dry.stderr, done.stdout, done.stderr, jobsubmit("status", found, "-o", "json").stdout]

@@ -140,7 +140,7 @@ def test_training(
     keeps_ranks = engine.keeps_ranks(case["mode"])
     is_timed = case["nodes"] == case["nproc"] == 2 and engine.has_timings  # a training is the same without
     flags = ("--profile-sync",) if is_timed else ()
-    done = jobsubmit("create", job, "--follow", *flags, timeout=240)
+    done = jobsubmit("create", job, "--follow", *flags)
     ranks = case["nodes"] * case["nproc"]
     losses = losses_of(done.stderr, ranks, keeps_ranks=keeps_ranks)
     assert losses == same_for_all(tmp_path_factory.getbasetemp(), ranks, losses)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import PATIENCE
 from hostile import HOSTILE
 
 from jobsubmit.agent import fetch as fetching
@@ -101,7 +102,7 @@ def fetch_on_node(order: Mapping[str, Any], target: Path) -> subprocess.Complete
         input=json.dumps(order),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import job_dir
+from command import PATIENCE, job_dir
 from documentation import ROOT, Block, blocks_of, commands_of, fits, pages
 from engine import Engine, engine_of
 from minio_server import Server
@@ -109,10 +109,10 @@ class Reader:
             text=True,
         ) as process:
             try:
-                return process.communicate(timeout=_FOLLOW_SECONDS if "logs -f" in text else 180)[0]
+                return process.communicate(timeout=_FOLLOW_SECONDS if "logs -f" in text else PATIENCE)[0]
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGTERM)  # Ctrl-C is ignored where the tests run in the background
-                return process.communicate(timeout=30)[0]
+                return process.communicate(timeout=PATIENCE)[0]
             finally:
                 process.kill()
 
@@ -314,6 +314,6 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         ROOT / "docs",
         tmp_path / "site",
     ]
-    done = subprocess.run([sys.executable, "-m", "sphinx", *build], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-m", "sphinx", *build], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site/reference/fields.html").exists()

@@ -145,6 +145,15 @@ def test_processes_that_never_met(jobsubmit: Command, tmp_path: Path) -> None:
     assert "note: no process joined a process group" in done.stderr
 
 
+# A process that ends while the other one still connects to it would make it fail.
+CONNECTED = """
+import os, time
+open(f"connected-{os.environ['RANK']}", "w").close()
+while not (os.path.exists("connected-0") and os.path.exists("connected-1")):
+    time.sleep(0.02)
+"""
+
+
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     ("use", "is_noted"),
@@ -157,7 +166,7 @@ def test_processes_that_never_met(jobsubmit: Command, tmp_path: Path) -> None:
     ],
 )
 def test_processes_that_met_but_exchanged_nothing(jobsubmit: Command, tmp_path: Path, use: str, is_noted: bool) -> None:
-    boot = f"import torch.distributed as dist\ndist.init_process_group('gloo')\n{use}\n"
+    boot = f"import torch.distributed as dist\ndist.init_process_group('gloo')\n{CONNECTED}{use}\n"
     write_job(tmp_path, boot, "mode: torchrun\nboot_file: boot.py\nresources: {nproc_per_node: 2}")
     done = jobsubmit("create", "job.yaml", "--follow")
     assert ("note: the processes joined a process group, but no process used it" in done.stderr) == is_noted

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import boto3
 import pytest
-from command import Command, events, job_dir, job_id, processes_left, processes_of, read_until
+from command import PATIENCE, Command, events, job_dir, job_id, processes_left, processes_of, read_until
 from minio_server import Server
+from pace import Pace
 from tiers import slow
 
 MODES = ("spawn", "launch", "torchrun")
@@ -88,13 +89,13 @@ OTHERS = [slow(mode, how) for mode, how in product(MODES, WAYS) if (mode, how) n
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize(("mode", "how"), [*CHOSEN, *OTHERS])
-def test_rank_3_fails(mode: str, how: str, jobsubmit: Command, tmp_path: Path) -> None:
+def test_rank_3_fails(mode: str, how: str, jobsubmit: Command, tmp_path: Path, pace: Pace) -> None:
     code, number = WAYS[how]
     job_file = write_job(tmp_path, mode, BOOT, f"hyperparameters: {{how: {how}}}\n")
-    done = jobsubmit("create", job_file, "--follow", code=100, timeout=60)
+    done = jobsubmit("create", job_file, "--follow", code=100)
     job = job_id(done.stdout)
     assert processes_left(job) == []
-    assert seconds_to_the_end(job, 3) < SECONDS
+    assert seconds_to_the_end(job, 3) < pace.stretched(SECONDS)
     status = jobsubmit.json("status", job)
     failure = status["failure"]
     assert status["state"] == "FAILED"
@@ -110,20 +111,20 @@ def test_rank_3_fails(mode: str, how: str, jobsubmit: Command, tmp_path: Path) -
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("mode", [slow("spawn"), slow("launch"), "torchrun"])
-def test_a_worker_killed_from_outside(mode: str, jobsubmit: Command, tmp_path: Path) -> None:
+def test_a_worker_killed_from_outside(mode: str, jobsubmit: Command, tmp_path: Path, pace: Pace) -> None:
     job_file = write_job(tmp_path, mode, BOOT, "hyperparameters: {how: never}\n")
     job = job_id(jobsubmit("create", job_file, "--detach").stdout)
     pid = wait_for_rank(jobsubmit, job, 3)
     os.kill(pid, signal.SIGKILL)
-    jobsubmit("wait", job, code=100, timeout=30)
+    jobsubmit("wait", job, code=100)
     failure = jobsubmit.json("status", job)["failure"]
     assert (failure["node"], failure["rank"], failure["signal"]) == (1, 3, 9)
-    assert seconds_to_the_end(job, 3) < SECONDS
+    assert seconds_to_the_end(job, 3) < pace.stretched(SECONDS)
     assert processes_left(job) == []
 
 
 def wait_for_rank(jobsubmit: Command, job: str, rank: int) -> int:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         log = job_dir(job) / f"logs/rank-{rank}.stdout.log"
         if log.exists() and "trains" in log.read_text():
@@ -174,7 +175,7 @@ def another_upload(uri: str) -> Iterator[None]:
 
 
 def wait_for_file(file: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not file.exists():
         assert time.monotonic() < deadline, file
         time.sleep(0.01)
@@ -187,8 +188,8 @@ def test_a_job_cancelled_while_it_is_being_submitted_never_starts(jobsubmit: Com
         wait_for_file(job_dir("early") / "record.json")
         cancelling = jobsubmit.start("cancel", "early")
         wait_for_file(job_dir("early") / "cancel-asked")
-    said, _ = cancelling.communicate(timeout=60)
-    _, talk = client.communicate(timeout=60)
+    said, _ = cancelling.communicate(timeout=PATIENCE)
+    _, talk = client.communicate(timeout=PATIENCE)
     assert cancelling.returncode == 0
     assert "CANCELLED" in said
     assert client.returncode == 103, talk
@@ -203,7 +204,7 @@ def test_a_job_cancelled_while_its_code_is_packed_never_starts(jobsubmit: Comman
     client = jobsubmit.start("create", job_file, "--job-id", "packing", "--detach")
     wait_for_file(job_dir("packing") / "record.json")
     assert "CANCELLED" in jobsubmit("cancel", "packing").stdout
-    _, talk = client.communicate(timeout=60)
+    _, talk = client.communicate(timeout=PATIENCE)
     assert client.returncode == 103, talk
     assert not (job_dir("packing") / "logs").exists()
 
@@ -276,14 +277,14 @@ STUBBORN = (
 
 def started(jobsubmit: Command, job_file: Path) -> str:
     job = job_id(jobsubmit("create", job_file, "--detach").stdout)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while "up" not in jobsubmit("logs", job).stdout and time.monotonic() < deadline:
         time.sleep(0.05)
     return job
 
 
 @pytest.mark.parametrize("boot", [SLEEPER, STUBBORN])
-def test_cancel_leaves_nothing(boot: str, jobsubmit: Command, tmp_path: Path) -> None:
+def test_cancel_leaves_nothing(boot: str, jobsubmit: Command, tmp_path: Path, pace: Pace) -> None:
     job = started(jobsubmit, write_job(tmp_path, "spawn", boot))
     assert processes_of(job) != []
     jobsubmit("wait", job, "--timeout", "0", code=101)
@@ -291,7 +292,7 @@ def test_cancel_leaves_nothing(boot: str, jobsubmit: Command, tmp_path: Path) ->
     assert "CANCELLED" in done.stdout
     assert processes_left(job) == []
     if boot is SLEEPER:
-        assert seconds_of_cancelling(job) < 8
+        assert seconds_of_cancelling(job) < pace.stretched(8)
     jobsubmit("wait", job, code=103)
     assert "CANCELLED" in jobsubmit("cancel", job).stdout
     jobsubmit("logs", job, "-f")
@@ -317,11 +318,11 @@ def test_ctrl_c_detaches_and_the_job_goes_on(jobsubmit: Command, tmp_path: Path)
     handle = client.stdout.readline()
     read_until(client.stderr, "] up")
     os.killpg(client.pid, signal.SIGINT)
-    _, talk = client.communicate(timeout=10)
+    _, talk = client.communicate(timeout=PATIENCE)
     assert client.returncode == 130
     assert "detaching: the job continues" in talk
     assert f"jobsubmit logs -f {job_id(handle)}" in talk
-    jobsubmit("wait", job_id(handle), timeout=30)
+    jobsubmit("wait", job_id(handle))
     assert "finished" in jobsubmit("logs", job_id(handle)).stdout
 
 
@@ -332,7 +333,7 @@ def test_a_client_killed_while_it_follows_does_not_matter(jobsubmit: Command, tm
     job = job_id(client.stdout.readline())
     client.kill()
     client.communicate()
-    jobsubmit("wait", job, timeout=30)
+    jobsubmit("wait", job)
 
 
 def gang_pids(job: str) -> tuple[int, int]:
@@ -364,7 +365,7 @@ def test_a_killed_gang_leaves_no_process_and_is_never_running_for_ever(
     for victim in victims:
         os.kill(pids[victim], signal.SIGKILL)
     assert processes_left(job, 10) == []
-    done = jobsubmit("wait", job, code=100, timeout=20)
+    done = jobsubmit("wait", job, code=100)
     assert "LOST" in done.stdout
 
 

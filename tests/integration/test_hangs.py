@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command import Command, events, job_dir, job_id, processes_left
+from pace import Pace
 from tiers import slow
 
 WATCH = 6
@@ -63,7 +64,7 @@ def hanging(folder: Path, mode: str, how: str, extra: str = "") -> Path:
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("mode", [slow("spawn"), slow("launch"), "torchrun"])
-def test_the_rank_that_is_elsewhere_is_named(mode: str, jobsubmit: Command, tmp_path: Path) -> None:
+def test_the_rank_that_is_elsewhere_is_named(mode: str, jobsubmit: Command, tmp_path: Path, pace: Pace) -> None:
     done = jobsubmit("create", hanging(tmp_path, mode, "one rank is elsewhere"), "--follow", code=100)
     job = job_id(done.stdout)
     status = jobsubmit.json("status", job)
@@ -74,7 +75,7 @@ def test_the_rank_that_is_elsewhere_is_named(mode: str, jobsubmit: Command, tmp_
     assert any("in wait_for_nothing" in line for line in status["failure"]["last_lines"])
     assert "stack of rank 2" in done.stderr
     assert {file.name for file in (job_dir(job) / "stacks").iterdir()} == {f"rank-{rank}.txt" for rank in range(4)}
-    assert WATCH <= seconds_from_the_last_step(jobsubmit, job) < WATCH + 8
+    assert WATCH <= seconds_from_the_last_step(jobsubmit, job) < pace.stretched(WATCH + 8)
     assert processes_left(job) == []
 
 

@@ -66,7 +66,7 @@ def test_hostile_values_arrive_unmodified(mode: str, jobsubmit: Command, tmp_pat
         job["args"] = list(HOSTILE)
     with (tmp_path / "job.yaml").open("w") as stream:
         YAML(typ="safe", pure=True).dump(job, stream)
-    done = jobsubmit("create", "job.yaml", "--follow", timeout=60)
+    done = jobsubmit("create", "job.yaml", "--follow")
     record = json.loads((job_dir(job_id(done.stdout)) / "nodes/0/code/record.json").read_text())
     words = record["argv"][1:]
     assert words[: len(HOSTILE)] == [f"--h{i:02}={value}" for i, value in enumerate(HOSTILE)]
@@ -83,6 +83,6 @@ def test_a_script_of_the_users_own_gets_hostile_arguments_too(jobsubmit: Command
     job = {"name": "own", "mode": "launch", "code_dir": "code", "command": ["bash", "run me.sh", *HOSTILE]}
     with (tmp_path / "job.yaml").open("w") as stream:
         YAML(typ="safe", pure=True).dump(job, stream)
-    done = jobsubmit("create", "job.yaml", "--follow", timeout=60)
+    done = jobsubmit("create", "job.yaml", "--follow")
     arguments = (job_dir(job_id(done.stdout)) / "nodes/0/code/args").read_bytes()
     assert arguments.decode().split("\0")[:-1] == list(HOSTILE)

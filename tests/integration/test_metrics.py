@@ -16,7 +16,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from command import JOBSUBMIT, Command
+from command import JOBSUBMIT, PATIENCE, Command
 
 TRAINING = """
 import math, os, sys
@@ -153,7 +153,7 @@ def on_a_terminal(columns: int, *words: str) -> str:
     with suppress(OSError):  # the terminal is gone with its last process
         while piece := os.read(ours, 65536):
             seen += piece
-    running.wait(timeout=30)
+    running.wait(timeout=PATIENCE)
     os.close(ours)
     return seen.decode()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from command import (
     JOBSUBMIT,
+    PATIENCE,
     Command,
     events,
     job_dir,
@@ -29,6 +30,7 @@ from command import (
     wait_for_line,
     wait_until,
 )
+from pace import Pace
 
 from jobsubmit.cli import logs
 from jobsubmit.config import load_settings
@@ -82,7 +84,7 @@ def test_what_is_remembered_of_ended_jobs_is_only_the_faster_way(jobsubmit: Comm
 
 
 @pytest.mark.slow  # what it bounds is a wall time
-def test_ten_thousand_jobs_are_listed_in_half_a_second(jobsubmit: Command) -> None:
+def test_ten_thousand_jobs_are_listed_in_half_a_second(jobsubmit: Command, pace: Pace) -> None:
     jobs = Path(os.environ["JOBSUBMIT_STATE_DIR"]) / "jobs"
     record = {"mode": "torchrun", "backend": "local", "nodes": 2, "code": "x", "digest": "d", "script_sha256": "s"}
     status = json.dumps({"state": "SUCCEEDED", "reason": "", "message": "", "failure": None})
@@ -100,7 +102,7 @@ def test_ten_thousand_jobs_are_listed_in_half_a_second(jobsubmit: Command) -> No
     assert done.stdout.splitlines()[1].startswith("job-09999")
     assert "9,950 more" in done.stderr
     assert len(jobsubmit.json("list")) == 10_000
-    assert min(taken[1:]) < 0.5
+    assert min(taken[1:]) < pace.stretched(0.5)
 
 
 def test_watching_the_list_on_a_terminal(jobsubmit: Command, tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_watching_the_list_on_a_terminal(jobsubmit: Command, tmp_path: Path) -> 
         if select.select([ours], [], [], 0.2)[0]:
             seen += os.read(ours, 65536)
     watching.send_signal(signal.SIGINT)
-    assert watching.wait(timeout=10) == 130
+    assert watching.wait(timeout=PATIENCE) == 130
     os.close(ours)
     assert seen.count(job.encode()) >= 2
 
@@ -214,8 +216,8 @@ def test_a_client_killed_at_any_moment_leaves_the_truth(delay: float, jobsubmit:
     client = jobsubmit.start("create", write_job(tmp_path), "--job-id", early, "--detach")
     time.sleep(delay)
     client.kill()
-    client.communicate(timeout=10)
-    deadline = time.monotonic() + 20
+    client.communicate(timeout=PATIENCE)
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         found = {job["id"]: job["state"] for job in jobsubmit.json("list")}
         if found.get(early, "LOST") in ("LOST", "SUCCEEDED"):
@@ -246,7 +248,7 @@ def test_a_second_ctrl_c_ends_the_job_and_one_does_not(jobsubmit: Command, tmp_p
         for _ in range(presses):
             os.killpg(client.pid, signal.SIGINT)
             time.sleep(0.5)
-        _, talk = client.communicate(timeout=30)
+        _, talk = client.communicate(timeout=PATIENCE)
         assert client.returncode == code
         assert f"jobsubmit logs -f {job}" in talk
         assert bool(processes_of(job)) == (presses == 1)
@@ -259,7 +261,7 @@ STUBBORN = (
 )
 
 
-def test_the_grace_of_a_cancel_and_a_second_one_with_less(jobsubmit: Command, tmp_path: Path) -> None:
+def test_the_grace_of_a_cancel_and_a_second_one_with_less(jobsubmit: Command, tmp_path: Path, pace: Pace) -> None:
     for first, second in (("2", None), ("50", "1"), ("50", "0")):
         job = job_id(jobsubmit("create", write_job(tmp_path, STUBBORN), "--detach").stdout)
         wait_for_line(jobsubmit, job, "up")
@@ -267,11 +269,11 @@ def test_the_grace_of_a_cancel_and_a_second_one_with_less(jobsubmit: Command, tm
         if second:
             wait_until(jobsubmit, job, ("CANCELLING",))
             assert "CANCELLED" in jobsubmit("cancel", job, "--grace", second).stdout
-        assert cancelling.wait(timeout=20) == 0
+        assert cancelling.wait(timeout=PATIENCE) == 0
         cancelling.communicate()
         asked = min(event["t"] for event in events(job) if event.get("step") == "exit")
         (end,) = [event["t"] for event in events(job) if event["event"] == "end"]
-        assert (0 if second else 2) <= end - asked < 6
+        assert (0 if second else 2) <= end - asked < pace.stretched(6)
         jobsubmit("cancel", job)
         assert processes_left(job) == []
 
@@ -291,7 +293,7 @@ def test_what_survives_its_watchers_is_told_and_can_be_ended(jobsubmit: Command,
         assert f"still running ({stray.pid})" in jobsubmit("delete", job, code=5).stderr
         assert f"still running ({stray.pid}): jobsubmit cancel {job}" in found["message"]
         jobsubmit("cancel", job)
-        assert stray.wait(timeout=5) == -signal.SIGKILL
+        assert stray.wait(timeout=PATIENCE) == -signal.SIGKILL
     finally:
         stray.kill()
         stray.wait()

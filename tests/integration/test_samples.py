@@ -38,7 +38,7 @@ def test_every_sample_is_tested() -> None:
 def test_a_sample_does_what_it_says(name: str, jobsubmit: Command, tmp_path: Path) -> None:
     jobsubmit("init", "--sample", name, "here")
     assert "is valid" in jobsubmit("validate", "here/job.yaml").stdout
-    done = jobsubmit("create", "here/job.yaml", "--follow", timeout=180)
+    done = jobsubmit("create", "here/job.yaml", "--follow")
     said = done.stderr
     for rank in range(4):
         pattern = rf"^\[rank {rank}\] " + SAID[name].replace("rank N", f"rank {rank}")

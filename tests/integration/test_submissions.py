@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import Command, job_dir, job_id
+from command import PATIENCE, Command, job_dir, job_id
 from losses import losses_of
 from minio_server import Server
 
@@ -23,7 +23,7 @@ def test_several_jobs_at_once_do_not_mix(jobsubmit: Command) -> None:
         jobsubmit.start("create", starter_job(mode), "--follow", "--set", f"hyperparameters.lr={lr}", *ONE_PROCESS)
         for mode, lr in (("torchrun", 0.1), ("torchrun", 0.2), ("launch", 0.3))
     ]
-    results = [process.communicate(timeout=240) for process in running]
+    results = [process.communicate(timeout=PATIENCE) for process in running]
     assert [process.returncode for process in running] == [0, 0, 0], results
     assert len({tuple(losses_of(talk, 2, keeps_ranks=True)) for _, talk in results}) == 3
     assert len({job_id(data) for data, _ in results}) == 3
@@ -32,7 +32,7 @@ def test_several_jobs_at_once_do_not_mix(jobsubmit: Command) -> None:
 @pytest.mark.slow
 @pytest.mark.needs("torch")
 def test_torchrun_with_the_static_rendezvous(jobsubmit: Command) -> None:
-    done = jobsubmit("create", starter_job("torchrun"), "--set", "torch_version='2.1'", "--follow", timeout=180)
+    done = jobsubmit("create", starter_job("torchrun"), "--set", "torch_version='2.1'", "--follow")
     losses_of(done.stderr, 4, keeps_ranks=True)
     assert "--rdzv_backend=static" in done.stderr
     chosen = jobsubmit("render", starter_job("torchrun"), "--set", "rdzv_backend=static").stdout

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from bucket import Bucket, contents, make
-from command import Command
+from command import PATIENCE, Command
 from proxy import Proxy
 
 NAMES = [
@@ -454,7 +454,7 @@ def test_a_second_upload_says_that_it_waits(jobsubmit: Command, tmp_path: Path) 
         assert second.stderr
         assert "is under way: waiting for it" in second.stderr.readline()
         assert second.poll() is None
-    second.communicate(timeout=20)
+    second.communicate(timeout=PATIENCE)
     assert second.returncode == 0
 
 
@@ -557,7 +557,7 @@ def test_static_keys_do_not_load_boto3(bucket: Bucket, tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             env=env,
-            timeout=60,
+            timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1] == "[]"

@@ -21,8 +21,9 @@ import minio_server
 import proxy
 import pytest
 from bucket import Bucket, contents, make
-from command import Command
+from command import PATIENCE, Command
 from minio_server import Server
+from pace import Pace
 from proxy import Answer, Fault, Proxy, Reset, Seen, Stall, Truncate
 from tiers import slow
 
@@ -159,7 +160,7 @@ def _patient(code: Path, line: Proxy, tmp_path: Path) -> UploadSummary:
     ids=lambda value: value.code if isinstance(value, Answer) else "",
 )
 def test_a_refusal_is_one_clear_error_and_nothing_counts(
-    answer: Answer, hint: str, code: Path, bucket: Bucket, line: Proxy, tmp_path: Path
+    answer: Answer, hint: str, code: Path, bucket: Bucket, line: Proxy, tmp_path: Path, pace: Pace
 ) -> None:
     line.rule = lambda seen: answer if seen.method == "PUT" and "/p3/" in seen.path else None
     started = time.monotonic()
@@ -167,7 +168,7 @@ def test_a_refusal_is_one_clear_error_and_nothing_counts(
         send(code, bucket, line, tmp_path)
     assert hint in caught.value.hint
     assert answer.code in caught.value.message
-    assert time.monotonic() - started < 2 * QUICK.total
+    assert time.monotonic() - started < pace.stretched(2 * QUICK.total)
     assert bucket.manifest("code") is None
     line.rule = lambda _: None
     send(code, bucket, line, tmp_path)
@@ -175,18 +176,18 @@ def test_a_refusal_is_one_clear_error_and_nothing_counts(
 
 
 @pytest.mark.slow
-def test_a_dead_line_ends_at_the_deadline(code: Path, bucket: Bucket, line: Proxy, tmp_path: Path) -> None:
+def test_a_dead_line_ends_at_the_deadline(code: Path, bucket: Bucket, line: Proxy, tmp_path: Path, pace: Pace) -> None:
     line.rule = lambda seen: Stall(20) if "/p2/" in seen.path else None
     started = time.monotonic()
     with pytest.raises(StoreError, match="the server did not answer in time"):
         send(code, bucket, line, tmp_path)
-    assert time.monotonic() - started < QUICK.total + 4
+    assert time.monotonic() - started < pace.stretched(QUICK.total + 4)
     assert bucket.manifest("code") is None
 
 
 @pytest.mark.slow
 def test_a_dead_line_ends_at_the_deadline_for_many_larger_files_too(
-    bucket: Bucket, line: Proxy, tmp_path: Path
+    bucket: Bucket, line: Proxy, tmp_path: Path, pace: Pace
 ) -> None:
     root = tmp_path / "code"
     root.mkdir()
@@ -196,7 +197,7 @@ def test_a_dead_line_ends_at_the_deadline_for_many_larger_files_too(
     started = time.monotonic()
     with pytest.raises(StoreError):
         send(root, bucket, line, tmp_path)
-    assert time.monotonic() - started < 2 * QUICK.total + 4
+    assert time.monotonic() - started < pace.stretched(2 * QUICK.total + 4)
 
 
 @pytest.mark.slow
@@ -286,13 +287,13 @@ def test_a_bucket_whose_tags_are_no_md5(tmp_path: Path, code: Path, jobsubmit: C
 
 
 @pytest.mark.slow  # what it bounds is a wall time
-def test_a_missing_bucket_and_a_dead_server(jobsubmit: Command, s3: tuple[str, Server], code: Path) -> None:
+def test_a_missing_bucket_and_a_dead_server(jobsubmit: Command, s3: tuple[str, Server], code: Path, pace: Pace) -> None:
     refused = jobsubmit("upload", code, "s3://no-such-bucket/x", "--endpoint-url", s3[1].endpoint, code=4)
     assert "NoSuchBucket" in refused.stderr
     assert "create the bucket first" in refused.stderr
     started = time.monotonic()
     dead = jobsubmit("upload", code, f"s3://{s3[0]}/x", "--endpoint-url", "http://127.0.0.1:9", code=4)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < pace.stretched(10)
     assert "onnection refused" in dead.stderr
 
 
@@ -354,11 +355,11 @@ def test_a_full_disk_here(jobsubmit: Command, bucket: Bucket, code: Path, tmp_pa
 
     where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
     packing = jobsubmit.start("upload", code, *where, "--archive", preexec_fn=small_files)
-    _, said = packing.communicate(timeout=60)
+    _, said = packing.communicate(timeout=PATIENCE)
     assert packing.returncode == 0, said  # an archive is packed while it is sent
     jobsubmit("upload", code, *where)
     fetching = jobsubmit.start("download", where[0], "out", *where[1:], preexec_fn=small_files)
-    _, said = fetching.communicate(timeout=60)
+    _, said = fetching.communicate(timeout=PATIENCE)
     assert fetching.returncode == 4
     assert "cannot be written" in said
     assert not (tmp_path / "out/large.bin").exists()
@@ -457,12 +458,12 @@ def test_a_client_killed_at_thirty_points(jobsubmit: Command, bucket: Bucket, tm
 
 def wait_for_request(line: Proxy, sign: str) -> None:
     """Return once a request with a sign in its path has come."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not any(sign in seen.path for seen in line.seen) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
-def interrupt(jobsubmit: Command, line: Proxy, sign: str, *arguments: str | Path) -> None:
+def interrupt(jobsubmit: Command, line: Proxy, pace: Pace, sign: str, *arguments: str | Path) -> None:
     """Start an upload whose requests with a sign in their path get no answer, and press Ctrl-C during the first."""
     line.rule = lambda seen: Stall(60) if sign in seen.path else None
     process = jobsubmit.start(
@@ -471,26 +472,28 @@ def interrupt(jobsubmit: Command, line: Proxy, sign: str, *arguments: str | Path
     wait_for_request(line, sign)
     process.send_signal(signal.SIGINT)
     interrupted = time.monotonic()
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert "run the same command again to continue it" in said
-    assert time.monotonic() - interrupted < 4
+    assert time.monotonic() - interrupted < pace.stretched(4)
     line.rule = lambda _: None
 
 
 @pytest.mark.slow  # what it bounds is a wall time
-def test_ctrl_c_leaves_nothing_that_counts(jobsubmit: Command, bucket: Bucket, line: Proxy, code: Path) -> None:
+def test_ctrl_c_leaves_nothing_that_counts(
+    jobsubmit: Command, bucket: Bucket, line: Proxy, code: Path, pace: Pace
+) -> None:
     where = (f"s3://{bucket.name}/code", "--endpoint-url", line.endpoint)
-    interrupt(jobsubmit, line, "/p4/", code, *where)
+    interrupt(jobsubmit, line, pace, "/p4/", code, *where)
     assert bucket.manifest("code") is None
     jobsubmit("upload", code, *where)
     bucket.assert_whole("code", code)
 
 
-def test_ctrl_c_while_parts_are_sent(jobsubmit: Command, bucket: Bucket, line: Proxy, large: Path) -> None:
+def test_ctrl_c_while_parts_are_sent(jobsubmit: Command, bucket: Bucket, line: Proxy, large: Path, pace: Pace) -> None:
     where = (f"s3://{bucket.name}/code", "--endpoint-url", line.endpoint, "--archive")
-    interrupt(jobsubmit, line, "partNumber", large, *where)
+    interrupt(jobsubmit, line, pace, "partNumber", large, *where)
     assert bucket.manifest("code") is None
 
 
@@ -510,7 +513,7 @@ def test_whoever_is_asked_to_end_leaves_nothing_behind(
     process = stalled(jobsubmit, bucket, line, large, tmp_path / "tmp")
     assert not list((tmp_path / "tmp").iterdir())  # it is packed while it is sent
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == -number, said
     assert "Traceback" not in said
     assert not list((tmp_path / "tmp").iterdir())
@@ -533,7 +536,7 @@ def test_eight_clients_with_the_same_directory(jobsubmit: Command, bucket: Bucke
     where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
     with reading(bucket, "code") as reader:
         crew = [jobsubmit.start("upload", code, *where, "-o", "json") for _ in range(8)]
-        said = [process.communicate(timeout=120) for process in crew]
+        said = [process.communicate(timeout=PATIENCE) for process in crew]
     assert [process.returncode for process in crew] == [0] * 8, said
     assert sorted(json.loads(out)["files"] for out, _ in said) == [0] * 7 + [41]
     bucket.assert_whole("code", code)
@@ -552,7 +555,7 @@ def test_eight_clients_with_different_directories(
         for number, root in enumerate(roots):
             state = {"JOBSUBMIT_STATE_DIR": str(tmp_path / f"state{number}")} if apart else {}
             crew.append(jobsubmit.start("upload", root, *where, env={**os.environ, **state}))
-        said = [process.communicate(timeout=120)[1] for process in crew]
+        said = [process.communicate(timeout=PATIENCE)[1] for process in crew]
     codes = [process.returncode for process in crew]
     assert codes == [0] * 8, said
     assert reader.lies == 0

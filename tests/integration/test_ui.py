@@ -15,9 +15,12 @@ import urllib.request
 import webbrowser
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from command import PATIENCE
+from pace import Pace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -64,7 +67,7 @@ class Served(NamedTuple):
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=False,
         )
 
@@ -76,7 +79,7 @@ class Served(NamedTuple):
 
     def ended(self, job_id: str) -> None:
         """Wait for a job to end."""
-        self.run("wait", job_id, "--timeout", "60")
+        self.run("wait", job_id)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             found.ended(job_id)
         yield found
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def read_document(stream) -> str:  # type: ignore[no-untyped-def] # a text stream
@@ -122,6 +125,7 @@ def open_page(chromium: Browser, served: Served) -> Iterator[Callable[..., Page]
             color_scheme="dark" if scheme == "dark" else "light",
             **options,  # type: ignore[arg-type]
         )
+        page.set_default_timeout(1000 * PATIENCE)
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: said.append(request.url) if not request.url.startswith(served.url) else None)
@@ -136,9 +140,9 @@ def open_page(chromium: Browser, served: Served) -> Iterator[Callable[..., Page]
     assert said == []
 
 
-def until(page: Page, expression: str, seconds: float) -> None:
+def until(page: Page, expression: str) -> None:
     """Wait until an expression is true in a page; Playwright's own way needs eval, which our policy forbids."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while not page.evaluate(expression):
         assert time.monotonic() < end, expression
         page.wait_for_timeout(100)
@@ -147,7 +151,7 @@ def until(page: Page, expression: str, seconds: float) -> None:
 def ask(url: str, data: bytes | None = None, **headers: str) -> tuple[int, bytes]:
     """Return the status and the body of an answer."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=PATIENCE) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -186,18 +190,20 @@ def test_every_view_fits_and_is_accessible(
         assert [(one["id"], [node["target"] for node in one["nodes"]]) for one in found] == []
 
 
-def test_a_failed_job_shows_what_went_wrong_above_the_fold(open_page: Callable[..., Page]) -> None:
+def milliseconds_to_paint(page: Page) -> float:
+    """Load a page again, and return when it showed something first."""
+    page.reload()
+    until(page, "performance.getEntriesByName('first-contentful-paint').length")
+    return float(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+
+
+def test_a_failed_job_shows_what_went_wrong_above_the_fold(open_page: Callable[..., Page], pace: Pace) -> None:
     page = open_page("job/fails")
     for text in ("FAILED (EXIT_CODE)", "node 1 failed first: exit code 1", "KeyError: 'x'", "12/12"):
         box = page.get_by_text(text, exact=False).first.bounding_box()
         assert box is not None
         assert box["y"] + box["height"] <= 800, text
-    painted = []
-    for _ in range(3):
-        page.reload()
-        until(page, "performance.getEntriesByName('first-contentful-paint').length", 10)
-        painted.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
-    assert min(painted) <= 500
+    assert min(milliseconds_to_paint(page) for _ in range(8)) <= 1000 * pace.stretched(0.5)
     assert len(page.content()) <= 150_000
     assert page.get_by_text("\\x1b[2J").first.is_visible()  # a code that moves the cursor is shown as text
 
@@ -229,7 +235,9 @@ def test_without_script_it_is_a_still_picture(chromium: Browser, served: Served)
     context.close()
 
 
-def test_a_line_is_on_the_page_soon_after_it_was_written(open_page: Callable[..., Page], served: Served) -> None:
+def test_a_line_is_on_the_page_soon_after_it_was_written(
+    open_page: Callable[..., Page], served: Served, pace: Pace
+) -> None:
     served.submit("slow", "slow", 40)
     page = open_page("job/slow")
     page.evaluate(
@@ -242,7 +250,7 @@ def test_a_line_is_on_the_page_soon_after_it_was_written(open_page: Callable[...
             new MutationObserver(note).observe(document.getElementById("log"), {childList: true});
         }"""
     )
-    until(page, "document.querySelector('#part-head .state')?.textContent?.includes('SUCCEEDED')", 40)
+    until(page, "document.querySelector('#part-head .state')?.textContent?.includes('SUCCEEDED')")
     seen = page.evaluate("window.seen")
     delays = []
     for text in served.run("logs", "slow", "-o", "json").stdout.splitlines():
@@ -255,15 +263,15 @@ def test_a_line_is_on_the_page_soon_after_it_was_written(open_page: Callable[...
             )
             delays.append(seen[key] - written)
     assert len(delays) >= 20
-    assert sorted(delays)[len(delays) // 2] <= 1.0
+    assert median(delays) <= pace.stretched(1.0)
     assert page.get_by_text("40/40").first.is_visible()
-    until(page, "document.getElementById('live').textContent === ''", 10)  # it is over
+    until(page, "document.getElementById('live').textContent === ''")  # it is over
 
 
 def test_a_hundred_thousand_lines_arrive_whole(open_page: Callable[..., Page], served: Served) -> None:
     served.submit("burst", "burst", 3, "--nodes", "1")
     page = open_page("job/burst")
-    until(page, "document.querySelector('#log li:last-child .text')?.textContent == 'line 99999'", 60)
+    until(page, "document.querySelector('#log li:last-child .text')?.textContent == 'line 99999'")
     lines = page.evaluate(
         "[...document.querySelectorAll('#log li')].map((one) => [one.id, one.querySelector('.text').textContent])"
     )
@@ -272,7 +280,7 @@ def test_a_hundred_thousand_lines_arrive_whole(open_page: Callable[..., Page], s
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert [text for _, text in lines][-3:] == ["line 99997", "line 99998", "line 99999"]
     page.evaluate("document.getElementById('log').scrollTop = 0")
-    until(page, f"document.querySelector('#log li').id != 'l{numbers[0]}'", 10)
+    until(page, f"document.querySelector('#log li').id != 'l{numbers[0]}'")
     more = page.evaluate("[...document.querySelectorAll('#log li')].map((one) => Number(one.id.slice(1)))")
     assert more == list(range(more[0], numbers[-1] + 1))
     assert memory_of(served.pid) < 400 << 20
@@ -289,21 +297,45 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_nothing_costs_next_to_nothing(open_page: Callable[..., Page], served: Served) -> None:
-    """With the pages of all jobs and of a silent one open, the server takes at most 2% of a core."""
+IDLE_SERVER = """
+import uvicorn
+
+async def nothing(scope, receive, send):
+    pass
+
+uvicorn.run(nothing, port=0, log_level="error", lifespan="off")
+"""
+
+
+@pytest.fixture
+def idle_server() -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server of the same kind that has nothing to serve."""
+    with subprocess.Popen([sys.executable, "-c", IDLE_SERVER]) as process:
+        yield process
+        process.kill()
+
+
+def test_nothing_costs_next_to_nothing(
+    open_page: Callable[..., Page], served: Served, idle_server: subprocess.Popen[bytes]
+) -> None:
+    """With the pages of all jobs and of a silent one open, the server takes at most 2% of a core.
+
+    Where a server that serves nothing takes more than a fifth of that, it may take five times as much.
+    """
     served.submit("still", "still", 5, "--nodes", "1")
     page = open_page("job/still")
-    until(page, "document.querySelectorAll('#log li').length >= 6", 20)
+    until(page, "document.querySelectorAll('#log li').length >= 6")
     open_page("")
     time.sleep(8)  # until the job counts as silent
-    before, begun = cpu_of(served.pid), time.monotonic()
-    time.sleep(10)
-    share = (cpu_of(served.pid) - before) / (time.monotonic() - begun)
-    assert share <= 0.02
+    pids = (served.pid, idle_server.pid)
+    before, begun = [cpu_of(pid) for pid in pids], time.monotonic()
+    time.sleep(15)
+    taken, idle = (cpu_of(pid) - used for pid, used in zip(pids, before, strict=True))
+    assert taken <= max(0.02 * (time.monotonic() - begun), 5 * idle)
     page.get_by_role("link", name="Cancel").click()
     assert page.get_by_text("jobsubmit cancel still", exact=True).is_visible()
     page.get_by_role("button", name="Cancel the job").click()
-    until(page, "document.querySelector('#part-head .state')?.textContent?.includes('CANCELLED')", 20)
+    until(page, "document.querySelector('#part-head .state')?.textContent?.includes('CANCELLED')")
 
 
 def test_a_job_is_submitted_again_and_deleted(open_page: Callable[..., Page], served: Served) -> None:
@@ -341,7 +373,7 @@ def test_the_file_that_opens_the_page_opens_it(served: Served, chromium: Browser
     with server.opened(served.url):
         page = chromium.new_page()
         page.goto(opened[0])
-        page.wait_for_selector("#part-jobs", timeout=10_000)
+        page.wait_for_selector("#part-jobs", timeout=1000 * PATIENCE)
         assert page.url == served.url
         page.close()
     patch.undo()
@@ -351,8 +383,8 @@ def test_the_end_of_a_job_is_on_its_page(open_page: Callable[..., Page], served:
     """The last report, of the whole log, is shown before the page counts as over."""
     served.submit("ends", "ends", 4000, "--nodes", "1")
     page = open_page("job/ends")
-    until(page, "document.querySelector('#part-head')?.textContent?.includes('SUCCEEDED')", 40)
-    until(page, "document.getElementById('live').textContent === ''", 20)
+    until(page, "document.querySelector('#part-head')?.textContent?.includes('SUCCEEDED')")
+    until(page, "document.getElementById('live').textContent === ''")
     assert page.get_by_text("4,000/4,000").first.is_visible()
     assert page.get_by_role("link", name="Delete").is_visible()
     assert page.title().startswith("●")
@@ -368,7 +400,7 @@ def test_many_tabs_of_one_browser_are_served(chromium: Browser, served: Served) 
         document.dispatchEvent(new Event('visibilitychange'));
     }""")
     assert hidden.evaluate("1") == 1
-    context.new_page().goto(served.url + "job/works", timeout=10_000)
+    context.new_page().goto(served.url + "job/works", timeout=1000 * PATIENCE)
     context.close()
 
 
@@ -399,7 +431,7 @@ def test_the_list_is_live_and_compares(open_page: Callable[..., Page], served: S
     page = open_page("")
     page.wait_for_selector("#job-works")
     served.submit("new-one", "quick", 5)
-    page.wait_for_selector("#job-new-one", timeout=10_000)
+    page.wait_for_selector("#job-new-one", timeout=1000 * PATIENCE)
     page.get_by_label("works", exact=True).check()
     page.get_by_label("fails", exact=True).check()
     page.get_by_role("button", name="Compare the chosen jobs").click()

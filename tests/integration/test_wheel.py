@@ -9,6 +9,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from command import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,17 +19,17 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the command in an environment that holds the wheel and its dependencies only."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True, timeout=300)
+    subprocess.run(build, check=True, capture_output=True, timeout=PATIENCE)
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "venv", with_pip=True)
     pip = [str(folder / "venv/bin/python"), "-m", "pip", "install", "--quiet", str(wheel)]
-    subprocess.run(pip, check=True, timeout=600, env={**os.environ, "PYTHONPATH": ""})
+    subprocess.run(pip, check=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": ""})
     return folder / "venv/bin/jobsubmit"
 
 
 def run(command: Path, *args: str, cwd: Path) -> str:
     environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
-    done = subprocess.run([command, *args], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([command, *args], cwd=cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -119,7 +119,7 @@ def test_what_was_measured_survives_a_kill_and_a_restart(jobsubmit: Command, tmp
 
 def test_another_torch_inside_ends_the_timing_and_not_the_training(jobsubmit: Command, tmp_path: Path) -> None:
     job = timed_job(tmp_path, hyperparameters={"steps": 6, "width": 64, "hide": 1})
-    done = jobsubmit("create", job, "--follow", timeout=120)
+    done = jobsubmit("create", job, "--follow")
     said = [line for line in done.stderr.splitlines() if "the timing is off" in line]
     assert len(said) == 2  # once a node
     assert "_set_ddp_runtime_logging_sample_rate" in said[0]

@@ -24,6 +24,7 @@ from jobsubmit.cli.documents.base import ErrorDocument
 from jobsubmit.cli.documents.schemas import A_DOCUMENT_PER_LINE, DOCUMENTS
 
 JOBSUBMIT = (sys.executable, "-m", "jobsubmit")
+PATIENCE = 500  # seconds after which a command surely hangs, though a busy machine has a tenth of its usual speed
 
 
 def checked(
@@ -59,7 +60,7 @@ class Command:
         self.folder = folder
 
     def __call__(
-        self, *args: str | Path, code: int | None = 0, timeout: float = 120, env: dict[str, str] | None = None
+        self, *args: str | Path, code: int | None = 0, timeout: float = PATIENCE, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end; fail unless the exit code is the expected one (None: any) and there is no traceback."""
         done = subprocess.run(
@@ -73,7 +74,7 @@ class Command:
         )
         return checked(done, code, args)
 
-    def json(self, *args: str | Path, code: int | None = 0, timeout: float = 120) -> Any:
+    def json(self, *args: str | Path, code: int | None = 0, timeout: float = PATIENCE) -> Any:
         """Run with -o json and return the document."""
         return json.loads(self(*args, "-o", "json", code=code, timeout=timeout).stdout)
 
@@ -100,7 +101,7 @@ class CommandHere(Command):
     """Run `jobsubmit …` in this process: a tenth of the time, for tests of what it decides and says."""
 
     def __call__(
-        self, *args: str | Path, code: int | None = 0, timeout: float = 120, env: dict[str, str] | None = None
+        self, *args: str | Path, code: int | None = 0, timeout: float = PATIENCE, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end, as `Command` does; an exception that is not an error of jobsubmit's own is raised."""
         arguments = ["jobsubmit", *map(str, args)]
@@ -144,18 +145,18 @@ def _text(stream: io.TextIOWrapper) -> str:
     return stream.buffer.getvalue().decode()
 
 
-def wait_until(jobsubmit: Command, name: str, states: tuple[str, ...], seconds: float = 60) -> dict[str, Any]:
+def wait_until(jobsubmit: Command, name: str, states: tuple[str, ...]) -> dict[str, Any]:
     """Return the status of a job once it is in one of some states."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     while (status := jobsubmit.json("status", name))["state"] not in states:
         assert time.monotonic() < deadline, status
         time.sleep(0.3)
     return dict(status)
 
 
-def wait_for_line(jobsubmit: Command, name: str, text: str, seconds: float = 60) -> None:
+def wait_for_line(jobsubmit: Command, name: str, text: str) -> None:
     """Return once a job's logs hold a text."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     while text not in jobsubmit("logs", name).stdout:
         assert time.monotonic() < deadline, jobsubmit("status", name).stdout
         time.sleep(0.3)
