@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-import yaml
 from _pytest.mark import ParameterSet
+from corpus import CASES, check_case, told
 
 from jobsubmit.agent.atomic_write import replace_file
 from jobsubmit.bundle.scanner import scan
@@ -28,30 +26,12 @@ from jobsubmit.plan import launch_plan as planning
 from jobsubmit.scaffold.samples import Sample, list_samples
 from jobsubmit.spec.loader import load, load_mapping
 
-CORPUS = Path(__file__).parents[2] / "corpus" / "boot_files"
-CASES: list[dict[str, Any]] = yaml.load((CORPUS / "cases.yaml").read_text(), Loader=yaml.CSafeLoader)
-BY_NAME = {case["name"]: case for case in CASES}
 Findings: TypeAlias = Callable[[str], tuple[Finding, ...]]
 
 
 def in_its_tier(case: dict[str, Any]) -> ParameterSet:
     """Return a case for `make check` if it is a script of its own, and for `make test` if it is a change of another."""
     return pytest.param(case, id=case["name"], marks=[pytest.mark.integration] if "of" in case else [])
-
-
-def code_of(case: dict[str, Any], folder: Path) -> Path:
-    """Return the folder of a case: one in the corpus, or a copy of it with the case's changes."""
-    original = CORPUS / str(case.get("of", case["name"]))
-    if "change" not in case:
-        return original
-    copy = folder / str(case["name"])
-    shutil.copytree(original, copy)
-    for change in case["change"]:
-        file = copy / change["file"]
-        text = file.read_text()
-        assert text.count(change["old"]) == 1, f"{case['name']}: {change['old']!r} does not stand there once"
-        file.write_text(text.replace(change["old"], change["new"]))
-    return copy
 
 
 @pytest.fixture(scope="session")
@@ -69,36 +49,6 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> Findings:
         return tuple(Finding(**one) for one in json.loads(file.read_bytes()))
 
     return checked
-
-
-def check_case(name: str) -> tuple[Finding, ...]:
-    """Check a case as a job on nodes with so many GPUs."""
-    case = BY_NAME[name]
-    resources = {"nvidia.com/gpu": case["gpus"]} if case["gpus"] else {"cpu": 8}
-    with tempfile.TemporaryDirectory() as folder:
-        root = code_of(case, Path(folder))
-        job = {
-            "name": "checked",
-            "mode": case["mode"],
-            "code_dir": str(root),
-            "boot_file": "train.py",
-            "resources": {"nodes": case["nodes"], **({"nproc_per_node": case["nproc"]} if case["nproc"] else {})},
-            "hyperparameters": case["hyperparameters"],
-            "backend": {"kind": "volcano", "resources": resources},
-            **({"local_rank": case["local_rank"]} if case["mode"] == "launch" else {}),
-            **case.get("job", {}),
-        }
-        plan = planning.build_plan(load_mapping(job, []).spec, BUILT_IN)
-        plan = replace(plan, arguments=(*plan.arguments, *map(str, case["args"])))  # in mode spawn there are none
-        return tuple(check_code(plan, scan(root)))
-
-
-# What is true of the jobs that the cases are made into, whatever the code is: a launcher, and nowhere to keep results.
-_OF_JOBS = ("deprecated-launch", "lost-checkpoint")
-
-
-def told(found: Sequence[Finding]) -> list[Finding]:
-    return [f for f in found if f.level != "unknown" and f.check not in _OF_JOBS]
 
 
 @pytest.mark.parametrize("case", [*map(in_its_tier, CASES)])
