@@ -11,7 +11,7 @@ from dataclasses import replace
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.check.program.calls import Reach
-from jobsubmit.check.program.module import imported_names
+from jobsubmit.check.program.module import imported_names, unparsed
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.reading import find_module, parsed
@@ -88,7 +88,7 @@ def _reach_of_broken(program: Program, reached: Reached) -> dict[str, Reach]:
     found = dict[str, Reach]()
     for module, node in program.of(ast.Import, ast.ImportFrom) if program.broken else ():
         is_for_types = any(
-            isinstance(one, ast.If) and "TYPE_CHECKING" in ast.unparse(one.test) for one in module.above(node)
+            isinstance(one, ast.If) and "TYPE_CHECKING" in unparsed(one.test) for one in module.above(node)
         )
         level = Reach.NEVER if is_for_types else reached.of(node, module)
         for name in imported_names(node, module):

@@ -21,8 +21,9 @@ from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_argumen
 from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed, compose
+from jobsubmit.check.program.in_use import names_in_use
 from jobsubmit.check.program.lookups import names_looked_up
-from jobsubmit.check.program.module import Module, class_around, imported_names, spelled
+from jobsubmit.check.program.module import Module, class_around, imported_names, spelled, unparsed
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached, explore
@@ -119,6 +120,7 @@ _MOST_SETTINGS = 200  # files
 INIT_OF_DEEPSPEED = "deepspeed.init_distributed"
 _LAUNCHES_OF_DETECTRON = ("detectron2.engine.launch", "detectron2.engine.launch.launch")  # always with NCCL
 _LOCAL_RANK = ("--local-rank", "--local_rank")
+_INTEGERS = ("int", "absl_int")
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +144,11 @@ class Code:
     def followed(self) -> list[Followed]:
         """Return some processes of the job, each followed by itself, and what they do; none that start others."""
         return [] if any(one.is_nested for one in self.followed_all) else self.followed_all
+
+    @cached_property
+    def followed_whole(self) -> list[Followed]:
+        """Return the same if all of them were followed to their ends; else none."""
+        return self.followed if all(one.is_whole for one in self.followed) else []
 
     def names_given(self, call: ast.Call) -> frozenset[str] | None:
         """Return the names of what a compared call gets by name, also in `**settings`; None if not all are known."""
@@ -188,6 +195,32 @@ class Code:
             return False
         return owner is not None and self._classes_at_work is not None and owner.name not in self._classes_at_work
 
+    def is_of_unused_class(self, node: ast.AST, module: Module) -> bool:
+        """Return whether a node is in a class that no code which may be executed names: others only import it."""
+        owner = class_around(node, module)
+        if owner is None or owner.decorator_list or self.program.unread or owner.name in self._classes_in_use:
+            return False
+        settings = (read_text(self.program, path) for path in [*self.program.configurations][:_MOST_SETTINGS])
+        return not any(owner.name in text for text in (*self.facts.argv, *settings))
+
+    @cached_property
+    def _classes_in_use(self) -> frozenset[str]:
+        """Return the classes that are named outside of classes, or in one of these; and all that is named there."""
+        inside: dict[str, set[str]] = {"": set()}
+        for module, node in self.program.of(ast.Name, ast.Attribute, ast.Constant):
+            owner = class_around(node, module)
+            name = owner.name if owner is not None and not owner.decorator_list else ""
+            if not name and not self.reached.of(node, module):
+                continue
+            text = node.value if isinstance(node, ast.Constant) else getattr(node, "attr", getattr(node, "id", ""))
+            inside.setdefault(name, set()).update([text] if isinstance(text, str) else ())
+        inside[""] |= {word for module in self.program.modules.values() for word in module.words}
+        found, waiting = inside.pop(""), [*inside]
+        while used := [name for name in waiting if name in found]:
+            waiting = [name for name in waiting if name not in found]
+            found = found.union(*(inside[name] for name in used))
+        return frozenset(found)
+
     @cached_property
     def followed_all(self) -> list[Followed]:
         """Return the same, also where they start others."""
@@ -213,15 +246,23 @@ class Code:
     @cached_property
     def has_framework(self) -> bool:
         """Return whether a library may do what the script does not."""
+        return self._uses_framework or self._has_trainer
+
+    @cached_property
+    def has_only_trainer(self) -> bool:
+        """Return whether the only framework is a Trainer of transformers."""
+        return self._has_trainer and not self._uses_framework
+
+    @cached_property
+    def _has_trainer(self) -> bool:
         own = {node.name for _, node in self.program.of(ast.ClassDef)}
-        has_trainer = any(name.endswith("Trainer") for name in self.names - own)
-        has_trainer = has_trainer and self.program.imports("transformers") and not self._starts_itself
-        return self._uses_framework or has_trainer
+        has_trainer = any(name.endswith("Trainer") for name in self.names_in_use - own)
+        return has_trainer and self.program.imports("transformers") and not self._starts_itself
 
     def has_only_framework(self, name: str) -> bool:
         """Return whether a framework is the only one that is imported."""
         others = [one for one in _FRAMEWORKS if one != name]
-        has_trainer = any(one.endswith("Trainer") for one in self.names) and self.program.imports("transformers")
+        has_trainer = any(one.endswith("Trainer") for one in self.names_in_use) and self.program.imports("transformers")
         return self.program.imports(name) and not self.program.imports(*others) and not has_trainer
 
     @cached_property
@@ -229,7 +270,7 @@ class Code:
         """Return whether the program makes a process group, and wraps or shards its models or averages gradients."""
         called = {name for _, _, name in self.program.calls}
         reduced = (call for _, call, name in self.program.calls if name == "torch.distributed.all_reduce")
-        averages = any(".grad" in ast.unparse(given) for call in reduced for given in call.args[:1])
+        averages = any(".grad" in unparsed(given) for call in reduced for given in call.args[:1])
         wraps = self.wraps_models or any(is_ddp(name) or is_sharding(name) for name in called)
         joins = INIT in called or any(name.startswith(_OF_MM) and name.endswith(".init_dist") for name in called)
         return joins and (wraps or averages)
@@ -250,12 +291,15 @@ class Code:
 
     def uses(self, *frameworks: str) -> bool:
         """Return whether one is imported, and what starts processes or loads data with it is named."""
-        return any(self.program.imports(name) and self.names & _OF_LAYERS.get(name, self.names) for name in frameworks)
+        return any(
+            self.program.imports(name) and self.names_in_use & _OF_LAYERS.get(name, self.names_in_use)
+            for name in frameworks
+        )
 
     def _has_only_layers_of(self, framework: str) -> bool:
         """Return whether the program uses a framework, but starts and synchronizes its processes itself."""
         own = {node.name for _, node in self.program.of(ast.FunctionDef)}
-        return self._starts_itself and not (self.names - own) & _OF_LAYERS.get(framework, self.names)
+        return self._starts_itself and not (self.names_in_use - own) & _OF_LAYERS.get(framework, self.names_in_use)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -265,6 +309,11 @@ class Code:
         found |= {node.name.rpartition(".")[2] for _, node in program.of(ast.alias)}
         skimmed = (module.words for module in program.modules.values())
         return frozenset(found | self.texts).union(*skimmed)
+
+    @cached_property
+    def names_in_use(self) -> frozenset[str]:
+        """Return those of `names` that stand in code which this job may execute: all, where modules were not read."""
+        return self.names if self.program.unread else names_in_use(self.reached)
 
     @cached_property
     def names_parts_of_a_model(self) -> bool:
@@ -309,7 +358,7 @@ class Code:
         found: list[str] = []
         for module, call, name in self.program.calls:
             is_literal = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
-            if name == "getattr" and not is_literal and call.args and not _ARGUMENTS.match(ast.unparse(call.args[0])):
+            if name == "getattr" and not is_literal and call.args and not _ARGUMENTS.match(unparsed(call.args[0])):
                 owner = self.program.name_of(call.args[0], module)
                 is_of_library = owner.startswith(("torch.", "torchvision."))
                 found += [] if is_of_library or self._finds_no_function(call) else [owner or "?"]
@@ -353,7 +402,7 @@ class Code:
         if self.facts.has_launcher:
             return self.facts.nproc
         if not self.starts_processes:
-            return 1
+            return self.facts.copies
         for module, call in self.calls(SPAWN):
             value = self.values.of(argument(call, "nprocs", _SPAWN_POSITION), module)
             return value if is_count(value) else self.facts.nproc
@@ -370,7 +419,7 @@ class Code:
             if name.endswith(_PROCESSES):
                 given += [argument(call, "target"), argument(call, "args")]
         parts = [part for one in given for part in (one.elts if isinstance(one, ast.Tuple) else [one])]
-        return frozenset(node.id for node in parts if isinstance(node, ast.Name))
+        return frozenset(name for node in parts if node is not None and (name := spelled(node).rpartition(".")[2]))
 
     @cached_property
     def starts_processes(self) -> bool:
@@ -499,7 +548,7 @@ def _local_ranks(line: CommandLine, facts: Facts) -> dict[str, Any]:
     """Return the argument that torch.distributed.launch gives each process, which differs: its place on the node."""
     ranks = _local_rank_of_launch(facts)
     given = ((option, ranks[name]) for option in line.options for name in option.names if name in ranks)
-    return {option.field: lifted(int, rank) if option.type == "int" else rank for option, rank in given}
+    return {option.field: lifted(int, rank) if option.type in _INTEGERS else rank for option, rank in given}
 
 
 def _never_made(reached: Reached) -> frozenset[ast.Call]:

@@ -12,7 +12,7 @@ from jobsubmit.check.origins import words_of
 from jobsubmit.check.parsers.hf_argument_parser import PARSERS
 from jobsubmit.check.program.facts import COUNT_GPUS
 from jobsubmit.check.program.gpus import asks_for_gpus, ends_program, leaves_main
-from jobsubmit.check.program.module import Module, own_method, spelled
+from jobsubmit.check.program.module import Module, own_method, spelled, unparsed
 from jobsubmit.check.program.operations import is_open
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import is_executed
@@ -54,7 +54,7 @@ def _ended_without_gpus(code: Code) -> Iterator[Finding]:
         is_end = ends_program(code.values, taken, module) and not isinstance(taken[-1], ast.Raise)
         is_end = is_end or (leaves_main(code.values, taken, module) and not any(_trainings(code)))
         if is_end and not _trains_before(code, node, module):
-            test = ast.unparse(node.test)
+            test = unparsed(node.test)
             why = f"`{test}` holds" if truth else f"`{test}` does not hold"
             yield Finding(
                 "error",
@@ -118,11 +118,11 @@ def _judge(code: Code, node: ast.Assert | ast.Raise, module: Module) -> Iterator
         return
     values = _values_in(code, test, module) or (code.facts.no_gpus if _asks_for_gpus(code, test, module) else "")
     if values:
-        text = f"the assertion `{ast.unparse(test)}` fails: {values}"
+        text = f"the assertion `{unparsed(test)}` fails: {values}"
         if isinstance(node, ast.Raise) and fails_if:
-            text = f"the program ends with an error, because `{ast.unparse(test)}` holds: {values}"
+            text = f"the program ends with an error, because `{unparsed(test)}` holds: {values}"
         elif isinstance(node, ast.Raise):
-            text = f"the program ends with an error, because `{ast.unparse(test)}` does not hold: {values}"
+            text = f"the program ends with an error, because `{unparsed(test)}` does not hold: {values}"
         yield Finding("error", "unfulfilled", module.where(node), text, _remedy(code, test, module))
 
 
@@ -139,7 +139,7 @@ def _remedy(code: Code, test: ast.expr, module: Module) -> str:
             f"it asks for GPUs, and {code.facts.no_gpus}: request GPUs in `backend`, or remove the condition for nodes "
             "without them"
         )
-    if "__version__" in ast.unparse(test):
+    if "__version__" in unparsed(test):
         return (
             "name the version that it asks for in the file that `requirements` names, or remove the condition if the "
             "code works with the installed one"
@@ -155,14 +155,14 @@ def _multiple_wanted(code: Code, test: ast.expr, module: Module) -> str:
             left=ast.BinOp(left=left, op=ast.Mod(), right=right), ops=[ast.Eq()], comparators=[ast.Constant(value=0)]
         ):
             number = code.values.of(right, module)
-            return f"{ast.unparse(left)} must be a multiple of {number}" if is_count(number) else ""
+            return f"{unparsed(left)} must be a multiple of {number}" if is_count(number) else ""
     return ""
 
 
 def _condition_of(node: ast.Raise, module: Module) -> tuple[ast.expr | None, bool]:
     """Return the condition in one of whose branches an error is raised, at once, and whether it holds there."""
     above = module.parents.get(node)
-    if not isinstance(above, ast.If) or "SystemExit" in ast.unparse(node):
+    if not isinstance(above, ast.If) or "SystemExit" in unparsed(node):
         return None, True
     return above.test, node in above.body
 
@@ -186,7 +186,7 @@ def _divided_by_zero(code: Code) -> Iterator[Finding]:
             and _is_executed(code, node, module)
             and not _is_in_no_pass(code, node, module)
         ):
-            text = f"`{ast.unparse(node)}` divides by zero: {ast.unparse(node.right)} is 0 in this job"
+            text = f"`{unparsed(node)}` divides by zero: {unparsed(node.right)} is 0 in this job"
             yield Finding("error", "unfulfilled", module.where(node), text, _CHANGE_VALUES)
             return
 
@@ -234,5 +234,5 @@ def _values_in(code: Code, test: ast.expr, module: Module) -> str:
             value = code.values.of(node, module)
             is_short = isinstance(value, (list, tuple)) and len(repr(value)) <= _LONGEST_LIST
             if not is_open(value) and (is_short or isinstance(value, (bool, int, float, str, type(None)))):
-                found.setdefault(ast.unparse(node), repr(value))
+                found.setdefault(unparsed(node), repr(value))
     return ", ".join(f"{name} is {value}" for name, value in [*found.items()][:_MOST_VALUES])

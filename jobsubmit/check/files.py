@@ -16,7 +16,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.functions import value_in_each_call
-from jobsubmit.check.program.module import MAIN, Module
+from jobsubmit.check.program.module import MAIN, Module, unparsed
 from jobsubmit.check.program.python_configuration import read_python_configuration
 from jobsubmit.check.program.reading import ADDS_TO_PATH
 from jobsubmit.check.program.variables import values_of_field
@@ -76,7 +76,9 @@ _CONFIGURATION_OPTIONS = (
     "--deepspeed_config",
     "--fsdp_config",
 )
+_OF_CONFIGURATION = re.compile(r"(?:[-_]|^--)(?:config|cfg|conf)(?:[-_](?:file|path))?$")
 _CONFIGURATION_FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml)")
+_PLACEHOLDER = re.compile(r"[%{*]")
 _OPENERS = ("open", "io.open", "codecs.open")
 _HISTORY = ".git"  # code that asks for it does without
 _ANY = "*"
@@ -99,7 +101,7 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
     yield from _searched(code, bundle)
     yield from _downloaded_again(code, bundle)
     seen: set[str] = set()
-    for where, path_read in (*_reads(code), *_named(code, words), *_configured(code, words)):
+    for where, path_read in (*_reads(code), *_merged(code), *_named(code, words), *_configured(code, words)):
         for path, left_out in _left_out(code, bundle, path_read):
             if path not in seen and path.partition("/")[0] != _HISTORY:
                 seen.add(path)
@@ -171,6 +173,11 @@ def _pattern(code: Code, call: ast.Call, name: str, module: Module) -> str:
 def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
     """Yield a warning for what is used beside the code directory: the nodes have only what is in it."""
     given = [(word.field, word.value) for word in words if word.field]
+    inputs = [
+        (word.field, word.value)
+        for before, word in pairwise((Word("", ""), *words))
+        if _INPUT.search(name := word.name or before.text) and not _OUTPUT.search(name)
+    ]
     added = [
         (module.where(call), code.values.of(call.args[-1], module))
         for name in ADDS_TO_PATH
@@ -179,7 +186,8 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
     ]
     read = [(where, path) for where, path in _reads(code) if path.strip("./")]  # not `os.listdir("..")`, only a look
     said: set[str] = set()
-    for where, value in (*given, *added, *read, *_folders_of_data(code), *_configured(code, words)):
+    in_code = (*_folders_of_data(code), *_set_in_code(code))
+    for where, value in (*given, *added, *read, *in_code, *_configured(code, words)):
         path = _located(code, str(value)) if isinstance(value, (str, PurePosixPath)) else ""
         home = posixpath.dirname(where.partition(":")[0])  # a relative path may be meant from the file's own folder
         if (where, value) in added and not path.strip("./") and _has_packages(code):
@@ -187,7 +195,8 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
         from_home = posixpath.normpath(posixpath.join(home, path))
         is_beside = _is_outside(path) and (_is_outside(from_home) or not (bundle.root / from_home).exists())
         is_known = path in said or "\0" in path or _ANY in path
-        if is_beside and not is_known and (bundle.root / path).exists():
+        is_far = path.startswith("../../") and (where, value) in inputs  # a node may have something beside the code
+        if is_beside and not is_known and (is_far or (bundle.root / path).exists()):
             said.add(path)
             text = f"uses {path}, which is outside the code directory and is not uploaded"
             yield Finding(
@@ -208,6 +217,19 @@ def _folders_of_data(code: Code) -> Iterator[tuple[str, str]]:
             yield module.where(call), _path(code, root, module)
 
 
+def _set_in_code(code: Code) -> Iterator[tuple[str, str]]:
+    """Yield where a setting of the program is a folder of data beside it: `cfg.DATASETS.PATH = "../data/%s"`."""
+    for module, node in code.program.of(ast.Assign):
+        value = node.value.value if isinstance(node.value, ast.Constant) else None
+        if not isinstance(value, str) or not _is_outside(value) or not isinstance(node.targets[0], ast.Attribute):
+            continue
+        name = unparsed(node.targets[0]).lower()
+        is_input = _INPUT.search(name) is not None and not _OUTPUT.search(name)
+        if is_input and node.targets[0].attr in code.names_in_use and code.reached.of(node, module):
+            known = _PLACEHOLDER.split(value, maxsplit=1)[0]
+            yield module.where(node), value if known == value else known.rpartition("/")[0]
+
+
 def _has_packages(code: Code) -> bool:
     """Return whether the program imports from a package of its own: a folder in the code directory."""
     return any("." in name and name != MAIN for name in code.program.modules)
@@ -222,11 +244,12 @@ def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Fi
     given = {word.value: word.field for word in words if word.field}
     named = [("", word.text) for word in words if word.field and _is_configuration(code, word)]
     named += [("", path) for path in _configurations(words) if (bundle.root / _located(code, path)).parent.is_dir()]
+    named += [("", path) for path in _of_configuration_options(words) if _is_below_folder(code, bundle, path)]
     for _, path_read in (*_reads(code), *named):
         path = _located(code, path_read)
         field = given.get(path_read) or given.get(posixpath.normpath(path_read))
         is_inside = not path.startswith(("/", "../", "~")) and _ANY not in path and "\0" not in path
-        is_searched = not _SEARCHES.isdisjoint(code.names)
+        is_searched = not _SEARCHES.isdisjoint(code.names_in_use)
         is_elsewhere = is_searched and any(file.path.endswith(f"/{path}") for file in bundle.files)
         if field and is_inside and _CONFIGURATION.search(path) and not (is_elsewhere or (bundle.root / path).exists()):
             text = f"reads {path}, which does not exist in the code directory"
@@ -287,6 +310,20 @@ def _configurations(words: Sequence[Word]) -> Iterator[str]:
     yield from (word.value for word in words if word.name in _CONFIGURATION_OPTIONS)
 
 
+def _of_configuration_options(words: Sequence[Word]) -> Iterator[str]:
+    """Yield the configurations that options such as `--unet_config` name."""
+    for word in words:
+        is_input = _OF_CONFIGURATION.search(word.name) is not None and not _OUTPUT.search(word.name)
+        if is_input and _CONFIGURATION_FILE.fullmatch(word.value):
+            yield word.value
+
+
+def _is_below_folder(code: Code, bundle: Bundle, path: str) -> bool:
+    """Return whether a path begins with a folder of the code directory."""
+    folder = _located(code, path).partition("/")[0]
+    return "/" in path and folder != ".." and (bundle.root / folder).is_dir()
+
+
 def _reads(code: Code) -> Iterator[tuple[str, str]]:
     """Yield where a file is read and its path, in which `*` stands for what is not known."""
     for module, call, name in code.reached.calls:
@@ -296,6 +333,13 @@ def _reads(code: Code) -> Iterator[tuple[str, str]]:
             each = value_in_each_call(code.values, node, module) if _ANY in path else ()
             for known in [str(one) for one in each if isinstance(one, (str, PurePosixPath))] or [path]:
                 yield module.where(call), known
+
+
+def _merged(code: Code) -> Iterator[tuple[str, str]]:
+    """Yield where yacs reads settings from a file, and its path: `cfg.merge_from_file("settings.yaml")`."""
+    for module, call in code.program.calls_of_attribute.get("merge_from_file", ()):
+        if call.args and code.reached.of(call, module):
+            yield module.where(call), _path(code, call.args[0], module)
 
 
 def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:

@@ -14,14 +14,24 @@ from typing import NamedTuple
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.module import FUNCTIONS, MAIN, Module, imported_names, origin, spelled
-from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders, spelled_out
+from jobsubmit.check.program.module import FUNCTIONS, MAIN, Module, imported_names, origin, spelled, unparsed
+from jobsubmit.check.program.reading import (
+    ADDS_TO_PATH,
+    find_module,
+    folders_of,
+    modules_named_in,
+    named_folders,
+    spelled_out,
+)
 from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding, Level
 
 _OURS = ("jobsubmit",)
 _OWN_PLACES = ("__file__", "sys.path[0]", "getcwd()")  # folders near them that are not uploaded are not on the nodes
 _MAKES_FILES = re.compile(r"\b(?:cp|mv|ln|rsync|tar|unzip|make|cmake|ninja|git|wget|curl)\s|setup\.py|build")
+_OBJECTS = frozenset(["self", "cls", "args", "cfg", "config", "opt", "params", "hparams", "model", "namespace", "obj"])
+_LONGEST_CHAIN = 8  # of modules that import all names of another one
 _SOME = 3  # modules that one finding names
 
 
@@ -41,6 +51,7 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
         for finding in search.of(node, module)
         if isinstance(finding, _NotUploaded) or code.reached.is_sure(node, module)
     ]
+    found += _of_configurations(code, search)
     others: dict[str, Finding] = {}
     left_out: dict[LeftOut, dict[str, _NotUploaded]] = {}
     for one in found:
@@ -51,6 +62,16 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
     yield from others.values()
     for modules in left_out.values():
         yield _not_uploaded(list(modules.values()))
+
+
+def _of_configurations(code: Code, search: ImportSearch) -> Iterator[_NotUploaded]:
+    """Yield the modules of the classes that a configuration of the arguments names: `class_path: app.data.Module`."""
+    named = {word.partition("=")[2] or word for word in code.facts.argv}
+    files = {path: source for path, source in code.program.configurations.items() if path in named}
+    for name in dict.fromkeys(modules_named_in(files)):
+        missing = None if find_module(name, search.program.roots, search.paths) else search.left_out(name)
+        if missing is not None:
+            yield _NotUploaded(name, search.file_of(name), next(iter(files)), missing)
 
 
 def _may_be_needed(code: Code, node: ast.Import | ast.ImportFrom, module: Module) -> bool:
@@ -130,7 +151,7 @@ class ImportSearch:
             return True
         given = [node for arg in call.args[-1:] for node in (arg, *walk(arg))]
         inner = [node for node in given if isinstance(node, ast.expr)]
-        parts = "\n".join(ast.unparse(one) for node in inner for one in spelled_out(node, module))
+        parts = "\n".join(unparsed(one) for node in inner for one in spelled_out(node, module))
         return any(place in parts for place in _OWN_PLACES)
 
     @cached_property
@@ -171,7 +192,7 @@ class ImportSearch:
             top
             for top in others
             if not self._is_local(top) and not self._is_folder(top)
-            if not self._left_out(top) and not self._left_out_of_path(top)
+            if not self.left_out(top) and not self._left_out_of_path(top)
         ]
 
     @cached_property
@@ -205,9 +226,9 @@ class ImportSearch:
             yield from self._absolute(base, module, where, is_local=True)
         for alias in node.names if base else ():
             full = f"{base}.{alias.name}"
-            missing = None if self._is_module(full) else self._left_out(full)
+            missing = None if self._is_module(full) else self.left_out(full)
             if missing and module.name == base:  # its own import would count as a definition
-                yield _NotUploaded(full, self._file_of(full), where, missing)
+                yield _NotUploaded(full, self.file_of(full), where, missing)
             elif node.module:
                 yield from self._member(base, alias.name, where)
 
@@ -217,12 +238,12 @@ class ImportSearch:
         top = name.partition(".")[0]
         if find_module(name, self.program.roots, self.paths) or self._is_folder(name):
             return
-        if missing := self._left_out(name):
-            yield _NotUploaded(name, self._file_of(name), where, missing)
+        if missing := self.left_out(name):
+            yield _NotUploaded(name, self.file_of(name), where, missing)
         elif missing := self._left_out_of_path(name):
             yield _NotUploaded(name, f"{missing.path}{name.partition('.')[0]}", where, missing)
         elif is_local or ("." in name and (self._is_local(top) or self._is_own_folder(top))):
-            if not self.has_more_places and not self._defines(name) and not self._is_built(name):
+            if not self.has_more_places and not self._is_made(name) and not self._is_built(name):
                 text = f"module {self._first_missing(name)} does not exist in {self.bundle.root}"
                 yield Finding("error", "imports", where, text, "correct its name")
         elif top not in sys.stdlib_module_names and "." not in name:
@@ -232,9 +253,9 @@ class ImportSearch:
         """Yield what is wrong with `from base import name` where name is a module that is not uploaded."""
         full = f"{base}.{name}"
         owner = self.program.modules.get(base)
-        is_known = owner is not None and name != "*" and not self.is_added_to
+        is_known = owner is not None and name != "*" and not (self.is_added_to and owner.is_package)
         if owner is not None and is_known and not self._defines(full) and not self._is_module(full):
-            if not (self._left_out(full) or self._is_built(base)):
+            if not (self.left_out(full) or (owner.is_package and self._is_built(base))):
                 text = f"{owner.path} does not define {name}"
                 yield Finding("error", "imports", where, text, self._similar(owner, name))
                 return
@@ -242,13 +263,13 @@ class ImportSearch:
         is_folder = owner is None and base in self.packages_used and self._is_folder(base)
         is_folder = is_folder and self._is_own_folder(base.partition(".")[0])
         if is_folder and name != "*" and not self.has_more_places:
-            if not (self._is_module(full) or self._left_out(full) or self._is_built(base)):
+            if not (self._is_module(full) or self.left_out(full) or self._is_built(base)):
                 text = f"module {full} does not exist in {self.bundle.root}"
                 yield Finding("error", "imports", where, text, "correct its name")
                 return
         if self._is_local(base.partition(".")[0]) and not find_module(full, self.program.roots, self.paths):
-            if not self._defines(full) and (missing := self._left_out(full)):
-                yield _NotUploaded(full, self._file_of(full), where, missing)
+            if not self._defines(full) and (missing := self.left_out(full)):
+                yield _NotUploaded(full, self.file_of(full), where, missing)
 
     def _first_missing(self, name: str) -> str:
         """Return the first of a module and the packages above it that does not exist."""
@@ -278,17 +299,38 @@ class ImportSearch:
         """Return whether a name is that of a folder with modules, and of no installed package."""
         return self._is_folder(top) and not _installed(top)
 
-    def _defines(self, full: str) -> bool:
+    def _defines(self, full: str, depth: int = 0) -> bool:
         """Return whether a name may be an attribute of the module above it."""
         owner = self.program.modules.get(full.rpartition(".")[0])
-        if owner is None:
+        if owner is None or depth > _LONGEST_CHAIN:
             return False
         name = full.rpartition(".")[2]
-        sets = {"globals", "exec", "setattr", "__import__", "locals", "vars"}
-        dynamic = bool(owner.stars) or "__getattr__" in owner.definitions or not sets.isdisjoint(owner.names)
+        local = [star for star in owner.stars if star in self.program.modules]
+        dynamic = len(local) < len(owner.stars) or "__getattr__" in owner.definitions or _sets_own_names(owner)
+        dynamic = dynamic or any(
+            self._is_module(f"{star}.{name}") or self._defines(f"{star}.{name}", depth + 1) for star in local
+        )
         dynamic = dynamic or name.startswith("__") or name in owner.words
         stored = name in owner.names
         return dynamic or stored or name in owner.definitions or name in owner.aliases
+
+    def _is_made(self, name: str) -> bool:
+        """Return whether the program may make a module, or says itself where to look for those of a package."""
+        parts = name.split(".")
+        above = (self.program.modules.get(".".join(parts[:length])) for length in range(1, len(parts)))
+        return self._registers_modules or any("__path__" in one.names | one.words for one in above if one is not None)
+
+    @cached_property
+    def _registers_modules(self) -> bool:
+        """Return whether a module is put into sys.modules by hand: `sys.modules["app.old"] = new`."""
+        uses = [
+            module.parents.get(node)
+            for module, node in self.program.of(ast.Attribute)
+            if node.attr == "modules" and self.program.name_of(node, module) == "sys.modules"
+        ]
+        is_stored = (isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) for one in uses)
+        is_filled = (isinstance(one, ast.Attribute) and one.attr in ("setdefault", "update") for one in uses)
+        return any(is_stored) or any(is_filled)
 
     def _is_built(self, name: str) -> bool:
         """Return whether a module may be compiled, from sources beside it."""
@@ -296,12 +338,12 @@ class ImportSearch:
         endings = (".pyx", ".so", ".pyd", "/setup.py", ".proto", ".cu", ".cpp", ".cc")
         return any(file.path.startswith(tops) and file.path.endswith(endings) for file in self.bundle.files)
 
-    def _left_out(self, name: str) -> LeftOut | None:
+    def left_out(self, name: str) -> LeftOut | None:
         """Return what left a module out that is on the disk."""
-        path = self._file_of(name)
+        path = self.file_of(name)
         return self.bundle.left_out_by(path) if path else None
 
-    def _file_of(self, name: str) -> str:
+    def file_of(self, name: str) -> str:
         """Return where a module is on the disk, or nothing; it need not be uploaded."""
         bases = [root + name.replace(".", "/") for root in self.program.roots]
         paths = [path for base in bases for path in (f"{base}.py", f"{base}/__init__.py")]
@@ -349,7 +391,7 @@ class ImportSearch:
 def _is_at_import(node: ast.AST, module: Module) -> bool:
     """Return whether something is executed while its module is imported."""
     above = list(module.above(node))
-    is_in_main = any(isinstance(one, ast.If) and "__name__" in ast.unparse(one.test) for one in above)
+    is_in_main = any(isinstance(one, ast.If) and "__name__" in unparsed(one.test) for one in above)
     return not is_in_main and not any(isinstance(one, FUNCTIONS) for one in above)
 
 
@@ -384,6 +426,23 @@ def _packages_here() -> frozenset[str]:
     import importlib.metadata
 
     return frozenset(importlib.metadata.packages_distributions())
+
+
+def _sets_own_names(module: Module) -> bool:
+    """Return whether a module may set its own names by what is computed: `globals()[name] = …`, `exec(…)`."""
+    for call in module.of(ast.Call):
+        name, above = spelled(call.func), module.parents.get(call)
+        if name in ("exec", "__import__"):
+            return True
+        if name in ("globals", "locals", "vars") and not call.args:
+            is_read = isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Load)
+            if not is_read and getattr(above, "attr", "") not in ("get", "keys", "items", "values"):
+                return True
+        function = module.function_of(call)
+        own = parameters(function) & _OBJECTS if function is not None else ()
+        if name == "setattr" and call.args and spelled(call.args[0]).partition(".")[0] not in own:
+            return True  # it may be that of `sys.modules[__name__]`
+    return False
 
 
 def _ends_in_path(node: ast.Attribute | ast.Name, module: Module) -> bool:

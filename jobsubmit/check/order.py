@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.module import Function, Module, class_around, own_method
+from jobsubmit.check.program.module import Function, Module, class_around, own_method, unparsed
 from jobsubmit.check.program.tree import walk
 
 _DEEPEST = 3
@@ -63,7 +63,7 @@ def _is_of_some_rank(code: Code, call: ast.Call, module: Module) -> bool:
     conditions = [above for above in module.above(call) if isinstance(above, ast.If)]
     return (
         bool(conditions)
-        and all("rank" in ast.unparse(one.test) for one in conditions)
+        and all("rank" in unparsed(one.test) for one in conditions)
         and (code.reached.is_sure(conditions[-1], module) and bool(code.reached.of(call, module)))
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TypeVar
@@ -12,7 +12,15 @@ from typing import TypeVar
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.functions import given_by_spawn
-from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
+from jobsubmit.check.program.module import (
+    FUNCTIONS,
+    Module,
+    class_around,
+    is_property,
+    returned_values,
+    spelled,
+    unparsed,
+)
 from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
@@ -25,12 +33,14 @@ _KEEP_BEGINNING = ("os.path.join", "pathlib.Path", "str", "os.path.abspath")
 _DRAWS = re.compile(r"\brandom\.(?:randint|randrange|getrandbits)\(|\btime\.time(?:_ns)?\(\)|\burandom\(")
 _PROSE = re.compile(r"'[^'\n]* [^'\n]*'|\"[^\"\n]* [^\"\n]*\"")  # a text of several words
 _SEEDS_OF_DRAWS = ("random.seed", "numpy.random.seed")
+# Functions that may give all ranks the same value.
+_MAKE_EQUAL = re.compile(r"broadcast|bcast|scatter_object|all_?gather|all_?reduce|sync|share", re.IGNORECASE)
 _BLOCKS = ("body", "orelse", "finalbody")
 
 
 def words_of(code: Code, node: ast.AST, module: Module) -> str:
     """Return an expression and those that it is computed from, as one text in which to look for words."""
-    return "\n".join(ast.unparse(part) for _, part in origins(code, node, module))
+    return "\n".join(unparsed(part) for _, part in origins(code, node, module))
 
 
 def parts_returned(code: Code, target: ast.expr, module: Module) -> list[tuple[Module, ast.expr]]:
@@ -73,10 +83,14 @@ def is_seed_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
         return False
     if names_rank and " - " not in words:
         return True
-    draws = [(home, part) for home, part in origins(code, node, module) if _DRAWS.search(ast.unparse(part))]
+    draws = [(home, part) for home, part in origins(code, node, module) if _DRAWS.search(unparsed(part))]
     is_sure = bool(draws) and all(code.reached.is_sure(part, home) for home, part in draws)
-    is_drawn = is_sure and not any("broadcast" in name for name in code.names)
-    return is_drawn and code.values.of(node, module) is UNKNOWN and not _seeds_draws(code)
+    return (
+        is_sure
+        and not is_sent(code, node, module)
+        and code.values.of(node, module) is UNKNOWN
+        and not _seeds_draws(code)
+    )
 
 
 def _is_broadcast(code: Code, node: ast.AST, module: Module) -> bool:
@@ -84,6 +98,33 @@ def _is_broadcast(code: Code, node: ast.AST, module: Module) -> bool:
     makers = {home.function_of(part) for home, part in origins(code, node, module)} - {module.function_of(node), None}
     inner = (one for maker in makers if maker is not None for one in walk(maker))
     return any(isinstance(one, ast.Call) and "broadcast" in spelled(one.func) for one in inner)
+
+
+def is_sent(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether a rank may send the others its value: a collective gets a variable that the value comes from."""
+    parts = [
+        (getattr(part, "attr", getattr(part, "id", "")), home)
+        for home, one in origins(code, node, module)
+        for part in walk(one)
+    ]
+    return _makes_equal(code, {name for name, home in parts if name and name not in home.aliases})
+
+
+def _makes_equal(code: Code, names: Container[str]) -> bool:
+    """Return whether a function that may give all ranks the same gets, or makes, something of one of some names."""
+    return any(
+        getattr(part, "attr", getattr(part, "id", "")) in names
+        for module, call, _ in code.reached.calls
+        if _MAKE_EQUAL.search(spelled(call.func))
+        for around in (call, *_targets(call, module))
+        for part in walk(around)
+        if part is not call.func
+    )
+
+
+def _targets(call: ast.Call, module: Module) -> Sequence[ast.expr]:
+    statement = module.parents.get(call)
+    return statement.targets if isinstance(statement, ast.Assign) else ()
 
 
 def _seeds_draws(code: Code) -> bool:
@@ -227,7 +268,7 @@ def _stores_of(code: Code, node: ast.Attribute, module: Module) -> Iterable[tupl
 
 def _is_for_none_given(store: ast.Attribute, module: Module) -> bool:
     """Return whether a field of the arguments is set only if none is given: `if args.name is None: args.name = …`."""
-    tests = (ast.unparse(above.test) for above in module.above(store) if isinstance(above, ast.If))
+    tests = (unparsed(above.test) for above in module.above(store) if isinstance(above, ast.If))
     field = spelled(store)
     return any(test in (f"{field} is None", f"not {field}", f"{field} == ''") for test in tests)
 

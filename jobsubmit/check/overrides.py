@@ -12,6 +12,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.parsers.hf_argument_parser import file_of_settings
 from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.hydra import FLAGS
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.common.finding import Finding
 
 
@@ -129,7 +130,7 @@ def _not_in_class(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
                 "error",
                 "argument-unknown",
                 word.field,
-                f"{ast.unparse(made[0][1].args[0])} has no field {lacking}: OmegaConf refuses it",
+                f"{unparsed(made[0][1].args[0])} has no field {lacking}: OmegaConf refuses it",
                 "correct the name",
             )
 

@@ -18,12 +18,14 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.imports import ImportSearch, is_in_branch, may_fail
 from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.configuration import read_text
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.check.program.reading import INSTALLED_FROM, find_module
 from jobsubmit.common.finding import Finding, Level
 from jobsubmit.plan.launch_plan import LaunchPlan
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
 _INSTALLS = re.compile(r"\binstall\b([^\n;&|]*)")
+_OF_FILES = re.compile(r"(?:-r|--requirement)[ =](?:\./)?(\S+)")
 _BUILDS = re.compile(r"setup\.py\s+(?:install|develop|build)|pip3? install\s[^\n;&|]*(?:\.(?:\s|$|/)|/)")
 _MOST_BUILDERS = 20
 _REQUIREMENTS, _PROJECT = "requirements.txt", "pyproject.toml"
@@ -51,6 +53,8 @@ _NEEDED_BY_PARTS = {
 }
 # Packages whose names resemble that of a module, and that do not have it.
 _FALSE_FRIENDS = {"rouge_score": {"rouge"}, "tensorboardX": {"tensorboard"}, "sklearn_extra": {"scikit_learn"}}
+_OF_HUB = ("transformers", "diffusers", "accelerate", "datasets", "peft", "timm", "trl", "evaluate", "open_clip_torch")
+_OF_LIGHTNING = ("lightning", "pytorch_lightning")
 # Modules that come with some packages, and with nothing that every node for PyTorch has.
 _BROUGHT_BY = {
     "rich": ("typer", "lightning", "pytorch_lightning", "wandb", "hydra_core"),
@@ -76,6 +80,30 @@ _BROUGHT_BY = {
     "numba": ("librosa", "umap_learn", "resampy", "openai_whisper"),
     "torchmetrics": ("lightning", "pytorch_lightning"),
     "joblib": ("scikit_learn", "librosa", "sacremoses"),
+    "jsonargparse": tuple(
+        f"{package}[{extra}]"
+        for package in ("lightning", "pytorch_lightning")
+        for extra in ("extra", "pytorch_extra", "all", "pytorch_all", "cli")
+    ),
+    "accelerate": ("transformers[torch]", "transformers[accelerate]", "transformers[all]"),
+    "sentencepiece": ("transformers[sentencepiece]", "transformers[all]"),
+    "soundfile": ("datasets[audio]", "transformers[audio]"),
+    "librosa": ("datasets[audio]", "transformers[audio]"),
+    "huggingface_hub": (*_OF_HUB, "tokenizers"),
+    "tokenizers": ("transformers", "sentence_transformers", "trl"),
+    "safetensors": ("transformers", "diffusers", "accelerate", "peft", "timm", "trl"),
+    "yaml": (*_OF_HUB, *_OF_LIGHTNING, "huggingface_hub", "wandb", "omegaconf", "hydra_core"),
+    "tqdm": (*_OF_HUB, *_OF_LIGHTNING, "huggingface_hub", "nltk", "openai_whisper", "ultralytics"),
+    "requests": ("transformers", "diffusers", "datasets", "evaluate", "huggingface_hub", "wandb", "torchtext"),
+    "packaging": (*_OF_HUB, *_OF_LIGHTNING, "huggingface_hub", "wandb", "matplotlib", "hydra_core"),
+    "fsspec": ("datasets", *_OF_LIGHTNING, "huggingface_hub"),
+    "filelock": (*_OF_HUB, "huggingface_hub"),
+    "regex": ("transformers", "diffusers", "nltk", "tiktoken", "open_clip_torch"),
+    "psutil": ("accelerate", "peft", "deepspeed", "ultralytics"),
+    "omegaconf": ("hydra_core",),
+    "PIL": ("torchvision", "matplotlib", "diffusers", "scikit_image", "imageio", "ultralytics"),
+    "lightning_utilities": (*_OF_LIGHTNING, "torchmetrics"),
+    **dict.fromkeys(("dill", "multiprocess", "xxhash", "aiohttp"), ("datasets", "evaluate")),
 }
 _IN_OTHER_NAMES = frozenset(["torch", "numpy", "tensorflow"])  # torch is no package of torch_fidelity
 # Modules that come with other packages, or are part of what a node has for PyTorch.
@@ -103,7 +131,8 @@ def check_packages(code: Code, bundle: Bundle, job: LaunchPlan, find_missing: Fi
     places = _imported(code, search, find_missing)
     sure = places[Reach.SURELY]
     if find_missing is None:
-        own = {top: where for top, where in sure.items() if top not in _COME_ALONG}
+        named = {**places[Reach.PERHAPS], **sure}
+        own = {top: where for top, where in named.items() if top not in _COME_ALONG}
         if _configures_deepspeed(code):
             own["deepspeed"] = "hyperparameters"
         if requirements is not None and not search.has_more_places:
@@ -188,7 +217,7 @@ def _alternatives(code: Code, search: ImportSearch) -> Iterator[_Alternatives]:
         second = [
             node
             for handler in statement.handlers
-            if handler.type is None or "Error" in ast.unparse(handler.type) or "Exception" in ast.unparse(handler.type)
+            if handler.type is None or "Error" in unparsed(handler.type) or "Exception" in unparsed(handler.type)
             for node in handler.body
             if isinstance(node, (ast.Import, ast.ImportFrom))
         ]
@@ -298,7 +327,7 @@ class Installed:
 
     If it `is_open`, the requirements name other files. `built` is the text of the `setup.py` files that it executes,
     and `folders` are the last parts of the paths that it installs packages from. `versions` are what plain lines of the
-    requirements ask for.
+    requirements ask for, and `extras` what they ask for beyond the packages themselves.
     """
 
     names: frozenset[str]
@@ -307,6 +336,7 @@ class Installed:
     built: str = ""
     folders: frozenset[str] = frozenset()
     versions: Mapping[str, SpecifierSet] = field(default_factory=dict)
+    extras: frozenset[str] = frozenset()
 
     def may_replace(self, top: str, version: str) -> bool:
         """Return whether another version of a module's package may be installed than the one that is there.
@@ -325,7 +355,8 @@ class Installed:
         other = _OTHER_NAMES.get(top, top)
         if self.is_open or {top, other} & self.words or re.search(rf"['\"]{re.escape(top)}\b", self.built):
             return True
-        if not self.names.isdisjoint(_BROUGHT_BY.get(top, ())) or any(one in top.lower() for one in self.folders):
+        brought = not (self.names | self.extras).isdisjoint(_BROUGHT_BY.get(top, ()))
+        if brought or any(one in top.lower() for one in self.folders):
             return True
         names = self.names - _FALSE_FRIENDS.get(top, set())
         own = {top.lower(), other.lower()}
@@ -339,7 +370,8 @@ def installed_by_job(bundle: Bundle, job: LaunchPlan) -> Installed:
 
 
 def _installed_by(bundle: Bundle, requirements: str | None, setup: str) -> Installed:
-    sources = (file.source for file in bundle.files if file.path == requirements)
+    named = {requirements, *_OF_FILES.findall(" ".join(_INSTALLS.findall(setup)))}
+    sources = (file.source for file in bundle.files if file.path in named)
     text = "\n".join(Path(source).read_text(errors="replace") for source in sources)
     lines = [line.strip().lower() for line in text.splitlines()]
     words = re.findall(r"(?<!\S)[\w.-]+", " ".join(_INSTALLS.findall(setup)))
@@ -352,6 +384,7 @@ def _installed_by(bundle: Bundle, requirements: str | None, setup: str) -> Insta
         "\n".join(Path(source).read_text(errors="replace") for source in builders[:_MOST_BUILDERS]),
         frozenset(name.lower() for name in re.findall(r"/(\w{5,})(?=\s|$)", " ".join(_INSTALLS.findall(setup)))),
         dict(found for line in lines if (found := _version_of(line)) is not None),
+        frozenset(extra for line in lines for extra in _extras_of(line)),
     )
 
 
@@ -369,6 +402,13 @@ def _is_short_for(top: str, name: str) -> bool:
     parts = [part for part in name.split("_") if part]
     initials = "".join(part if part[0].isdigit() else part[0] for part in parts)
     return top in "".join(parts) or top == initials
+
+
+def _extras_of(line: str) -> list[str]:
+    """Return what a line of requirements asks for beyond a package itself: `lightning[pytorch_extra]`."""
+    given = re.match(r"([\w.-]+)\[([^\]]*)\]", line)
+    extras = re.findall(r"[\w-]+", given[2]) if given else []
+    return [f"{given[1]}[{extra}]".replace("-", "_") for extra in extras] if given else []
 
 
 def _package_of(line: str) -> str:

@@ -41,10 +41,12 @@ from jobsubmit.check.libraries.accelerate import check_accelerate
 from jobsubmit.check.libraries.deepspeed import check_deepspeed
 from jobsubmit.check.libraries.lightning import check_lightning
 from jobsubmit.check.libraries.timm_models import check_registered_models
+from jobsubmit.check.libraries.transformers_trainer import check_trainer_model
 from jobsubmit.check.libraries.versions import check_versions
 from jobsubmit.check.loading.epochs import check_epochs
 from jobsubmit.check.loading.evaluation import check_evaluation
 from jobsubmit.check.loading.parts import check_parts
+from jobsubmit.check.loading.pipes import check_pipes
 from jobsubmit.check.loading.sampler import check_sampler
 from jobsubmit.check.loading.schedules import check_schedules
 from jobsubmit.check.loading.splits import check_splits
@@ -108,6 +110,7 @@ _OF_CODE = (
     *(
         check_sampler,
         check_parts,
+        check_pipes,
         check_splits,
         check_epochs,
         check_schedules,
@@ -120,7 +123,7 @@ _OF_CODE = (
         check_collective_arguments,
         check_wrapping,
     ),
-    *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_evaluation),
+    *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_trainer_model, check_evaluation),
     *(
         check_unused_parameters,
         check_scattered,
@@ -174,13 +177,13 @@ def check_code(
     yield from check_module(job, launch, paths, find_missing)
     yield from check_shell(job, started, read)
     yield from check_launcher(job, (started, last), read)
-    plan, own, is_module = _as_seen(job, launch, read)
+    plan, own, is_module = _as_seen(job, started, read)
     found = list(check_boot_file(plan, bundle))
     yield from found
     if plan.mode == "launch" and job.command is None:
         yield _deprecated(plan)
     if plan.boot_file is None and job.command is not None:
-        yield from _not_followed(job, read, paths)
+        yield from _not_followed(job, launch, read, paths)
     if plan.boot_file is None or any(finding.level == "error" for finding in found):
         return
     roots = _python_path(job, started) + ((f"{launch.folder}/",) if launch.folder and is_module else ())
@@ -286,13 +289,14 @@ def _judge(check: Callable[[Code], Iterable[Finding]], code: Callable[[], Code])
     return check(code())
 
 
-def _as_seen(job: LaunchPlan, launch: Launch, read: Callable[[str], str]) -> tuple[LaunchPlan, tuple[str, ...], bool]:
+def _as_seen(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> tuple[LaunchPlan, tuple[str, ...], bool]:
     """Return a job as if its mode started what its command starts, and the arguments that the command gives to that.
 
     The mode that is given counts, else that of the launcher which the command names. The last value is whether the
     program is started as a module.
     """
-    file = file_of(launch, read)
+    launch = started.launch
+    file = file_of(launch, read, _python_path(job, started))
     if not file:
         return job, (), False
     is_launcher = launch.launcher != "python"
@@ -312,8 +316,14 @@ def _as_seen(job: LaunchPlan, launch: Launch, read: Callable[[str], str]) -> tup
     return seen, launch.program[1:], launch.is_module
 
 
-def _not_followed(job: LaunchPlan, read: Callable[[str], str], paths: Container[str]) -> Iterator[Finding]:
+def _not_followed(
+    job: LaunchPlan, launch: Launch, read: Callable[[str], str], paths: Container[str]
+) -> Iterator[Finding]:
     """Yield that the code is not checked, where it is unclear how a command starts the program that it names."""
+    if launch.is_module and launch.program and not launch.program[0].startswith("-"):
+        said = f"the module {launch.program[0]} is not in the code directory, so its code is not checked"
+        yield Finding("unknown", "command", "command", said)
+        return
     command = job.command or ()
     text = " ".join((*command, *(_COMMENT_LINE.sub("", read(word)) for word in command if word.endswith(".sh"))))
     named = next((word for word in _PROGRAM.findall(text) if posixpath.normpath(word) in paths), None)
@@ -401,6 +411,8 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], started: Started, last: St
         options_of_node=_options_of_node(started, last),
         why_no_gpus=plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node),
         torch_version=plan.torch_version,
+        copies=started.copies,
+        shared_folders=plan.backend.shared_folders(),
         may_be_set=_may_be_set(plan, started, expansion.environment) if plan.backend.is_this_machine else None,
     )
 

@@ -60,8 +60,16 @@ _SECRET_KEY_NAMES = {
     **dict.fromkeys((b"secret_access_key", b"secretaccesskey", b"secret_key", b"secretkey"), b"secret"),
     b"obs_sk": b"",
 }
-_TOKEN_NAMES = {b"api_key": b"api", b"apikey": b"api", b"auth_token": b"_token", b"access_token": b"_token"}
+_TOKEN_NAMES = {
+    b"api_key": b"api",
+    b"apikey": b"api",
+    b"api_token": b"api",
+    b"auth_token": b"_token",
+    b"access_token": b"_token",
+}
 _PASSWORD_NAMES = {b"password": b"passw", b"passwd": b"passw", **_TOKEN_NAMES, b"client_secret": b"secret"}
+_OF_VARIABLE = rb"\(\s*[\"'][a-z0-9_]*(?:key|token|secret|passw(?:or)?d)[\"']\s*,\s*"
+_ONE_WORD = rb"[\"'](?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]{20,}[\"']"
 _MIXED = rb"(?=[^\"']*[0-9])(?=[^\"']*[a-z])[a-z0-9/+_.!@#%^&-]{20,}"
 
 RULES = (
@@ -97,12 +105,17 @@ RULES = (
         Rule("a Weights & Biases key", b"wandb_" + name + _ASSIGNED + rb"[0-9a-z_]{40}", is_lower=True, within=b"wandb")
         for name in (b"api_key", b"key", b"token")
     ),
+    Rule("a Neptune token", rb"eyJhcGlfYWRkcmVzcyI6[A-Za-z0-9+/_-]{40,}"),
     Rule("a Weights & Biases key", rb"wandb\.login\(key=[\"'][0-9a-z_]{40}", within=b"wandb"),
     Rule("a password in a URL", rb"://[^\s:/@\"'$<{]+:[^\s:/@\"'$<{]{6,}@[\w.-]+"),
     Rule("a .netrc password", rb"machine[ \t]+\S+\s+login\s+\S+\s+password\s+\S{6,}"),
     *(
-        Rule("a key or password", name + _ASSIGNED_TEXT + _MIXED + rb"[\"']", is_lower=True, within=within)
+        Rule("a key or password", name + _ASSIGNED_TEXT + _MIXED + rb"={0,2}[\"']", is_lower=True, within=within)
         for name, within in _PASSWORD_NAMES.items()
+    ),
+    *(  # the default of a variable: os.getenv("API_KEY", "…")
+        Rule("a key or password", name + _OF_VARIABLE + _ONE_WORD, is_lower=True, within=within)
+        for name, within in {rb"getenv": b"getenv", rb"environ\.(?:get|setdefault)": b"environ"}.items()
     ),
     *(
         Rule("a key or password", name + _ASSIGNED + rb"[0-9a-f]{32,}(?![0-9a-z])", is_lower=True, within=within)

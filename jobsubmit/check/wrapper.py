@@ -9,7 +9,15 @@ from typing import NamedTuple
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import Reach, given_for
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, own_method, returned_values
+from jobsubmit.check.program.module import (
+    FUNCTIONS,
+    Function,
+    Module,
+    class_around,
+    own_method,
+    returned_values,
+    unparsed,
+)
 from jobsubmit.check.program.objects import SAME_MODEL
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, position
@@ -63,21 +71,27 @@ def _entries(code: Code, mapping: ast.expr, key: object, module: Module) -> Iter
 def names_of_wrappers(code: Code) -> set[str]:
     """Return the names of all variables, fields and parameters that may hold a wrapped model, and some more."""
     names: set[str] = set()
+    returned = list(_returned_names(code))
+    given = [(call, {*map(_last_name, _arguments(call[1]))} - {""}) for call in code.program.calls]
+    assigned = [(name, node) for _, node in code.program.of(ast.Assign) if (name := _last_name(node.value))]
     for _ in range(_DEEPEST):
         known = len(names)
-        makers = {name for name, returned in _returned_names(code) if returned is None or returned in names}
-        for module, call, name in code.program.calls:
+        makers = {name for name, value in returned if value is None or value in names}
+        for (module, call, name), own in given:
             if is_ddp(name) or name in makers:
                 names |= _set_by(call, module)
-            given = [*call.args, *(keyword.value for keyword in call.keywords)]
-            if any(_last_name(one) in names for one in given):
+            if not own.isdisjoint(names):
                 names |= _set_by(call, module) | _named_like(code, call, module, names)
-        for _, node in code.program.of(ast.Assign):
-            if _last_name(node.value) in names:
+        for name, node in assigned:
+            if name in names:
                 names |= {_last_name(target) for target in node.targets}
         if len(names) == known:
             break
     return names - {""}
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _returned_names(code: Code) -> Iterator[tuple[str, str | None]]:
@@ -170,7 +184,7 @@ def _attribute(code: Code, node: ast.Attribute, module: Module, depth: int) -> b
     use: ast.AST | None = node
     if own is not setter:  # the setter may call the method of the use before it has set all
         calls = (one for one in walk(setter) if isinstance(one, ast.Call)) if setter else ()
-        names = (one for one in calls if own is not None and ast.unparse(one.func) == f"self.{own.name}")
+        names = (one for one in calls if own is not None and unparsed(one.func) == f"self.{own.name}")
         use = next(names, None)
     before = [store for store in stores if use is None or _is_before(store, use, module)]
     return _last_set(code, before, module, depth)
@@ -179,7 +193,7 @@ def _attribute(code: Code, node: ast.Attribute, module: Module, depth: int) -> b
 def _stores_in(code: Code, attribute: str, owner: ast.AST | None, module: Module) -> list[ast.Attribute]:
     """Return where a class sets an attribute of its objects."""
     stores = (store for home, store in code.program.attribute_stores.get(attribute, ()) if home is module)
-    return [one for one in stores if owner in set(module.above(one)) and ast.unparse(one.value) == "self"]
+    return [one for one in stores if owner in set(module.above(one)) and unparsed(one.value) == "self"]
 
 
 def _are_in_one(stores: Iterable[ast.Attribute], module: Module) -> bool:

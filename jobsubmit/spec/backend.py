@@ -66,6 +66,10 @@ class BackendSpec(FrozenModel):
         """Return why the nodes get no GPUs although there are some; empty if there are none, or if they get some."""
         return ""
 
+    def shared_folders(self) -> tuple[str, ...] | None:
+        """Return the only folders that all nodes see with the same files in them, or None where others may be so."""
+        return None
+
     def missing_gpu_request(self) -> str:
         """Return the field that would request GPUs, where a job gets none without it; empty if nothing is missing."""
         return ""

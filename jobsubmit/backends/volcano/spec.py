@@ -158,6 +158,13 @@ class VolcanoBackendSpec(BackendSpec):
             return int(counts[0]) if str(counts[0]).isdecimal() else None
         return 0 if self.resources and not any("/" in name for name in self.resources) else None
 
+    def shared_folders(self) -> tuple[str, ...] | None:
+        """Return where the pods mount claims: all else is on a pod's or a machine's own disk (see BackendSpec).
+
+        A job without any may get its volumes from the cluster.
+        """
+        return tuple(volume.path for volume in self.volumes if volume.claim is not None) or None
+
     def missing_gpu_request(self) -> str:
         """Return `resources` where there are none: pods get no GPU then (see BackendSpec)."""
         return "" if self.resources else "resources: {nvidia.com/gpu: 8}"

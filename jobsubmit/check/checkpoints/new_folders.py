@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.checkpoints.paths import places_saved_to
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import ACCELERATOR, Code
 from jobsubmit.check.interpreter.memory import MOMENT
-from jobsubmit.check.origins import origins, parts_returned, words_of
+from jobsubmit.check.origins import is_sent, origins, parts_returned, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.functions import enter
-from jobsubmit.check.program.module import FUNCTIONS, Module
+from jobsubmit.check.program.module import FUNCTIONS, Module, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
@@ -26,7 +26,6 @@ _NEXT_NUMBER = re.compile(
 )
 _OWN_NAME = re.compile(r"(?:time\.)?strftime\(|time\.time\(|datetime\.(?:datetime\.)?(?:utc)?now\(|uuid\.uuid[14]\(")
 _OF_TIME = re.compile(r"%-?[HIMSsfXcT]")  # in a format: not only the date
-_SHARES = re.compile(r"broadcast|all_gather_object|scatter_object")
 _SEARCHES = re.compile(r"\b(?:r?glob|listdir|iterdir|scandir|walk)\(")
 _MOST_FILES = 200
 _OF_LAST = re.compile(r"ckpt|checkpoint|resume|last|latest")
@@ -41,7 +40,7 @@ def new_at_each_start(code: Code) -> Iterator[Finding]:
     saves = list(places_saved_to(code))
     for name in ("os.path.isfile", "os.path.exists"):
         for module, call in code.calls(name):
-            if call.args and _OF_LAST.search(ast.unparse(call.args[0])):
+            if call.args and _OF_LAST.search(unparsed(call.args[0])):
                 saves.append((module, call, call.args[0]))
     for module, place, path in saves:
         words = _words_of_path(code, path, module)
@@ -68,21 +67,22 @@ def _is_given(code: Code, path: ast.expr) -> bool:
     stores = [one for one in stores if code.reached.of(one[2], one[1])]
     return bool(fields) and all(
         isinstance(assigned_to(store, home), ast.Constant)
-        or any(isinstance(above, ast.If) and field in ast.unparse(above.test) for above in home.above(store))
+        or any(isinstance(above, ast.If) and field in unparsed(above.test) for above in home.above(store))
         for field, home, store in stores
     )
 
 
 def check_scattered(code: Code) -> Iterator[Finding]:
     """Yield a warning where all processes save their parts of a checkpoint, each to a folder named by its own clock."""
-    if not code.is_parallel or _SHARES.search(" ".join(code.names)):
+    if not code.is_parallel:
         return
     for module, call, name in code.reached.calls:
         path = _folder_of_parts(code, call, name)
         parts = origins(code, path, module) if path is not None else []
-        words = "\n".join(ast.unparse(part) for _, part in parts if not isinstance(part, ast.Dict))
+        words = "\n".join(unparsed(part) for _, part in parts if not isinstance(part, ast.Dict))
         found = _OWN_NAME.search(words)
-        is_same = "all_reduce" in words or (found and "strftime" in found[0] and not _OF_TIME.search(words))
+        is_same = "all_reduce" in words or (path is not None and is_sent(code, path, module))
+        is_same = is_same or (found is not None and "strftime" in found[0] and not _OF_TIME.search(words))
         if found and not is_same and argument(call, "no_dist") is None:
             yield Finding(
                 "warning",
@@ -100,6 +100,8 @@ def _folder_of_parts(code: Code, call: ast.Call, name: str) -> ast.expr | None:
     if name in ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save"):
         return argument(call, "checkpoint_id", 1)
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if method == "save_state" and method not in code.program.methods and any(code.calls(ACCELERATOR)):
+        return argument(call, "output_dir", 0)
     is_of_deepspeed = method == "save_checkpoint" and method not in code.program.methods and code.uses("deepspeed")
     return argument(call, "save_dir", 0) if is_of_deepspeed else None
 
@@ -123,9 +125,9 @@ def _numbered_by(code: Code, path: ast.expr, module: Module) -> str:
     """Return what gives a path a number that is not yet taken, where nothing looks for the paths of before."""
     for home, part in origins(code, path, module):
         calls = [one for one in walk(part) if isinstance(one, ast.Call) and _takes_free_number(code, one, home)]
-        if calls and not _looks_for_all(code, ast.unparse(calls[0].func)):
-            return f"{ast.unparse(calls[0].func)}()"
-        counted = _NEXT_NUMBER.search(ast.unparse(part))
+        if calls and not _looks_for_all(code, unparsed(calls[0].func)):
+            return f"{unparsed(calls[0].func)}()"
+        counted = _NEXT_NUMBER.search(unparsed(part))
         counted_as = counted[0] if counted else _next_of_found(code, part, home)
         if counted_as and not _looks_for_all(code, counted_as):
             return "the number of folders that exist"
@@ -135,10 +137,10 @@ def _numbered_by(code: Code, path: ast.expr, module: Module) -> str:
 def _next_of_found(code: Code, part: ast.AST, module: Module) -> str:
     """Return how the function around takes the number after that of the last folder it found: `max(found) + 1`."""
     function = module.function_of(part)
-    if function is None or code.passes_by(part, module) or not _SEARCHES.search(ast.unparse(function)):
+    if function is None or code.passes_by(part, module) or not _SEARCHES.search(unparsed(function)):
         return ""
     sums = (node for node in walk(function) if isinstance(node, ast.BinOp) and code.reached.of(node, module))
-    return next((text for one in sums if re.fullmatch(r"max\(\w+\) \+ 1", text := ast.unparse(one))), "")
+    return next((text for one in sums if re.fullmatch(r"max\(\w+\) \+ 1", text := unparsed(one))), "")
 
 
 def _takes_free_number(code: Code, call: ast.Call, module: Module) -> bool:
@@ -151,7 +153,7 @@ def _takes_free_number(code: Code, call: ast.Call, module: Module) -> bool:
         tests = [one.test for one in walk(loop) if isinstance(one, (ast.If, ast.While))]
         around = [above.test for above in found[0].above(loop) if isinstance(above, ast.If)]
         is_entered = entered is None or not any(entered[0].truth(test, found[0]) is False for test in around)
-        if is_entered and any("exists(" in ast.unparse(test) for test in tests):
+        if is_entered and any("exists(" in unparsed(test) for test in tests):
             return True
     return False
 
@@ -170,7 +172,7 @@ def _words_of_path(code: Code, path: ast.expr, module: Module) -> str:
     if not any(parts.values()):
         return words_of(code, path, module)
     sources = (source for name in names for source in parts[name] or [(module, name)])
-    return "\n".join([ast.unparse(path), *(words_of(code, source, home) for home, source in sources)])
+    return "\n".join([unparsed(path), *(words_of(code, source, home) for home, source in sources)])
 
 
 def _of_configuration(code: Code, words: str) -> str:

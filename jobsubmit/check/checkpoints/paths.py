@@ -10,7 +10,7 @@ from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module
 
 # Methods that save a checkpoint, with the argument that is its path.
-_SAVING = {
+SAVING = {
     "save_checkpoint": "filepath",
     "save_state": "output_dir",
     "ModelCheckpoint": "dirpath",
@@ -42,8 +42,8 @@ def places_saved_to(code: Code) -> Iterator[tuple[Module, ast.expr, ast.expr]]:
                     yield home, outer, given
         elif name in ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save"):
             place, path = call, argument(call, "checkpoint_id") or argument(call, "storage_writer") or call
-        elif last in _SAVING and code.program.definition(name) is None and last not in code.program.methods:
-            path = argument(call, _SAVING[last], 0)
+        elif last in SAVING and code.program.definition(name) is None and last not in code.program.methods:
+            path = argument(call, SAVING[last], 0)
         if path is not None:
             yield module, place or path, path
 

@@ -10,7 +10,15 @@ from jobsubmit.check.checkpoints.paths import saving_calls
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value, origins, seen_through, set_to, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_of_self, returned_values, spelled
+from jobsubmit.check.program.module import (
+    FUNCTIONS,
+    Module,
+    class_around,
+    is_of_self,
+    returned_values,
+    spelled,
+    unparsed,
+)
 from jobsubmit.check.program.objects import SAME_MODEL, fields_of, is_torch_module, made
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters
@@ -42,7 +50,7 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
     Of an unknown version of torch it is assumed that it refuses objects; `requirements` is a text that may say more.
     """
     is_old = _version(torch_version) < _FIRST_STRICT or (torch_version is None and _is_pinned(requirements))
-    if is_old or _ALLOWS & code.names:
+    if is_old or _ALLOWS & code.names_in_use:
         return
     loads = [
         (module, call)
@@ -52,7 +60,7 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
         if not _is_of_backbone(code, call, module)
         if not code.is_of_no_object(call, module)
     ]
-    loads.sort(key=lambda load: "pretrained" in ast.unparse(load[1]))  # another file, most likely
+    loads.sort(key=lambda load: "pretrained" in unparsed(load[1]))  # another file, most likely
     for module, call in code.calls("torch.save") if loads else ():
         for home, outer, path in saving_calls(code, call, module):
             own_loads = [load for load in loads if path is None or _may_load(code, load, path, home)]
@@ -117,7 +125,7 @@ def _objects(
             module, held = found[0], seen_through(returned[0], found[0])
     if isinstance(held, ast.Dict):
         values += [(module, one) for one in held.values]
-    elif isinstance(held, ast.Call) and ast.unparse(held.func) == "dict":
+    elif isinstance(held, ast.Call) and unparsed(held.func) == "dict":
         values += [(module, keyword.value) for keyword in held.keywords]
     elif not values and isinstance(saved, ast.Name) and is_wrapped(code, saved, module) is not None:
         yield module, saved, "the whole model"
@@ -174,9 +182,9 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
             module, maker = makers[0]
     known = made(code.program, value, module) if maker is None else None
     owner = known.owner if known is not None else _class_of(code, maker, module)
-    if owner is None or "torch" in ast.unparse(owner).partition(":")[0]:
+    if owner is None or "torch" in unparsed(owner).partition(":")[0]:
         return ""
-    is_plain = any(ast.unparse(base) in ("dict", "list", "str", "int", "float", "tuple") for base in owner.bases)
+    is_plain = any(unparsed(base) in ("dict", "list", "str", "int", "float", "tuple") for base in owner.bases)
     return "" if is_plain or _is_model(owner) else f"an object of {owner.name}"
 
 
@@ -202,7 +210,7 @@ def _is_of_numpy(code: Code, value: ast.Name | ast.Attribute, module: Module) ->
     places = [(module, assigned_to(store, module)) for store in stores] or set_to(code, value, module)
     made = [(home, one) for home, one in places if one is not None]
     computed = [one for home, one in made if isinstance(one, ast.Call) and _computes(code, one, home)]
-    others = [one for _, one in made if one not in computed and not _BEGINNING.fullmatch(ast.unparse(one))]
+    others = [one for _, one in made if one not in computed and not _BEGINNING.fullmatch(unparsed(one))]
     return bool(computed) and not others
 
 
@@ -234,7 +242,7 @@ def _is_config_node(code: Code, value: ast.expr) -> bool:
     """Return whether a value is the settings of yacs or fvcore, which their files and their code call `cfg`."""
     is_named = spelled(value).rpartition(".")[2] in ("cfg", "_cfg")
     makers = ("yacs.config", "fvcore.common.config", "detectron2.config")
-    return is_named and code.program.imports(*makers) and not MERGES.isdisjoint(code.names)
+    return is_named and code.program.imports(*makers) and not MERGES.isdisjoint(code.names_in_use)
 
 
 def _holds_path(code: Code, node: ast.expr, module: Module) -> bool:
@@ -253,7 +261,7 @@ def _class_of(code: Code, node: ast.AST | None, module: Module) -> ast.ClassDef 
 
 
 def _is_model(definition: ast.ClassDef) -> bool:
-    return any(ast.unparse(base).endswith("Module") for base in definition.bases)
+    return any(unparsed(base).endswith("Module") for base in definition.bases)
 
 
 def _is_of_model(code: Code, load: ast.Call, module: Module) -> bool:
@@ -271,7 +279,7 @@ def _is_of_backbone(code: Code, load: ast.Call, module: Module) -> bool:
 
 def _is_of_data(load: ast.Call, module: Module) -> bool:
     """Return whether what is loaded seems to be no checkpoint of this training: data, or another model."""
-    text = f"{getattr(module.function_of(load), 'name', '')} {ast.unparse(load)}".lower()
+    text = f"{getattr(module.function_of(load), 'name', '')} {unparsed(load)}".lower()
     is_own = any(word in text for word in ("ckpt", "checkpoint", "resume", "last", "state"))
     is_other = any(word in text for word in ("teacher", "finetune", "fine_tune", "init_ckpt", "init_from"))
     return is_other or ("data" in text and not is_own)

@@ -7,7 +7,6 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.checkpoints.saving import LOCAL_FOLDERS
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
 from jobsubmit.check.collectives.calls import finder_of
@@ -15,7 +14,7 @@ from jobsubmit.check.collectives.rank_conditions import mentions_rank
 from jobsubmit.check.collectives.rank_zero import zero_branches
 from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
@@ -56,12 +55,12 @@ def check_races(code: Code) -> Iterator[Finding]:
 
 
 def _folder_of_all(code: Code) -> Iterator[Finding]:
-    made = {ast.unparse(part) for module, path in _folders_made_safely(code) for _, part in origins(code, path, module)}
+    made = {unparsed(part) for module, path in _folders_made_safely(code) for _, part in origins(code, path, module)}
     for module, call, name in code.reached.calls:
         path = _folder_made(code, call, name, module)
         if path is None or is_of_one_process(code, path, module) or is_handled(call, module):
             continue
-        if code.is_of_one(call) or made & {ast.unparse(part) for _, part in origins(code, path, module)}:
+        if code.is_of_one(call) or made & {unparsed(part) for _, part in origins(code, path, module)}:
             continue
         if is_for_all(code, call, module):
             yield Finding(
@@ -125,7 +124,7 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
     """Yield a warning where only rank 0 puts data on the disk of its node, which the other nodes do not see."""
     read_by_all = _read_by_all(code)
     for module, body in zero_branches(code):
-        tests = [ast.unparse(above.test) for above in module.above(body[0]) if isinstance(above, ast.If)]
+        tests = [unparsed(above.test) for above in module.above(body[0]) if isinstance(above, ast.If)]
         if any("local" in test.lower() for test in tests):
             continue
         own_of_branch = {node for statement in body for node in walk(statement)}
@@ -133,11 +132,11 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
             is_file = code.program.name_of(call.func, module) in _WRITES or _opens_to_write(code, call, module)
             is_download = code.values.of(argument(call, "download"), module) is True
             is_fetch = is_download or code.program.name_of(call.func, module).startswith(_FETCHES_BY_ITSELF)
-            name = ast.unparse(call.func).rpartition(".")[2]
+            name = unparsed(call.func).rpartition(".")[2]
             if not (is_file or is_fetch) and _RECORDS.search(name):
                 continue
             is_copy = name.startswith("copy") and len(call.args) > 1
-            copied_to = ast.unparse(call.args[1]) if is_copy else ""
+            copied_to = unparsed(call.args[1]) if is_copy else ""
             is_record = (_OF_RECORDS.search(copied_to) or _OF_SETTINGS.search(copied_to)) is not None
             is_stage = _STAGES.search(name) and not is_record
             if not (is_file or is_fetch or is_stage):
@@ -149,7 +148,7 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
                     return
                 continue
             places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
-            on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
+            on_node = [str(one) for one in places if code.facts.is_on_node(one)]
             on_node += _own_folders(code, call, module)
             if is_download and _is_made_without(code, call, own_of_branch, module):
                 on_node += [str(one) for one in places[:1] if isinstance(one, str) and _is_below_code(one)]
@@ -174,7 +173,7 @@ def _filled_inside(code: Code, call: ast.Call, body: list[ast.stmt], module: Mod
             continue
         for place in (str(code.values.of(given, found[0])) for given in inner.args):
             folder = place if name in _MAKES else posixpath.dirname(place)
-            is_of_node = place.startswith(LOCAL_FOLDERS) or _is_below_code(folder)
+            is_of_node = code.facts.is_on_node(place) or _is_below_code(folder)
             if is_of_node and _is_used_outside(code, folder, own):
                 return folder
     return None
@@ -219,7 +218,7 @@ def _given_to_do(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[M
             continue
         parts = [part for arg in (*caller.args, *(one.value for one in caller.keywords)) for part in _items(arg)]
         places = [str(code.values.of(part, home)) for part in parts]
-        place = next((one for one in places if one.startswith(LOCAL_FOLDERS)), None)
+        place = next((one for one in places if code.facts.is_on_node(one)), None)
         if place is not None:
             yield home, caller, place
 
@@ -259,11 +258,9 @@ def _made_for_all(code: Code, call: ast.Call, body: list[ast.stmt], module: Modu
         if isinstance(one, ast.Call) and one not in own and code.program.name_of(one.func, module) in _READS
     ]
     for given in (one for one in call.args if isinstance(one, (ast.Name, ast.Attribute))):
-        is_read = any(
-            ast.unparse(given) == ast.unparse(part) for one in reads for arg in one.args for part in walk(arg)
-        )
+        is_read = any(unparsed(given) == unparsed(part) for one in reads for arg in one.args for part in walk(arg))
         places = [str(code.values.of(part, home)) for home, part in origins(code, given, module)] if is_read else []
-        place = next((one for one in places if one.startswith(LOCAL_FOLDERS)), None)
+        place = next((one for one in places if code.facts.is_on_node(one)), None)
         if place is not None:
             return place
     return None
@@ -288,7 +285,7 @@ def _others_wait(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a barrier in the same function lets one rank come here first: by `if rank != 0: barrier()`."""
     finder = finder_of(code)
     for node in walk(module.scope_of(call)):
-        if isinstance(node, ast.With) and any(name in ast.unparse(item) for item in node.items for name in _FIRST):
+        if isinstance(node, ast.With) and any(name in unparsed(item) for item in node.items for name in _FIRST):
             return True
         if isinstance(node, ast.If) and mentions_rank(node.test) and next(finder.collectives(node.body, module), None):
             return True

@@ -6,13 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
+from jobsubmit.check.checkpoints.lightning_versions import sought_in_new_version
+from jobsubmit.check.checkpoints.names import sought_under_other_names
 from jobsubmit.check.checkpoints.new_folders import new_at_each_start
 from jobsubmit.check.checkpoints.paths import places_saved_to
 from jobsubmit.check.checkpoints.resuming import not_asked_to_resume
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import beginning_of
 from jobsubmit.check.program.configuration import read_text
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
@@ -52,6 +54,8 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     else:
         yield from new_at_each_start(code) if restarts else ()
         yield from unasked
+        yield from sought_under_other_names(code) if restarts else ()
+        yield from sought_in_new_version(code) if restarts else ()
         yield from _beside_code(code, plan)
         yield from _on_disk_of_node(code) if restarts and not plan.backend.is_this_machine else ()
     for mount in plan.mounts:
@@ -175,7 +179,7 @@ def _plain(name: str) -> str:
 
 def _loads(code: Code) -> bool:
     """Return whether anything loads what an earlier attempt may have saved; what was not read may."""
-    if code.program.unread:
+    if code.program.unread or (code.has_framework and any(map(_says_what_to_load, code.facts.argv))):
         return True
     calls = code.program.calls if code.looks_up_names or code.has_framework else code.reached.calls
     for module, call, name in calls:
@@ -184,16 +188,22 @@ def _loads(code: Code) -> bool:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
         if name in _LOADING_FUNCTIONS and not _is_of_data(call) and not _is_of_start(call):
             return True
-        if last == "load" and _OF_STATE.search(ast.unparse(call.func)):
+        if last == "load" and _OF_STATE.search(unparsed(call.func)):
             return True
         if last in _LOADS and _is_skipped(code, call, module):
             continue
-        if last in _LOADS and not any(".state_dict(" in ast.unparse(given) for given in call.args):
+        if last in _LOADS and not any(".state_dict(" in unparsed(given) for given in call.args):
             return True
         given = [keyword.value for keyword in call.keywords if keyword.arg in _LOADING_KEYWORDS]
         if not _is_declared_only(call) and any(not _is_none(code, one) for one in given):
             return True
     return False
+
+
+def _says_what_to_load(word: str) -> bool:
+    """Return whether an argument gives a framework the checkpoint to load: `--ckpt_path=last`."""
+    name, _, value = word.partition("=")
+    return name.startswith("--") and name[2:].rpartition(".")[2] in _LOADING_KEYWORDS and value not in ("null", "None")
 
 
 def _is_skipped(code: Code, call: ast.Call, module: Module) -> bool:
@@ -207,13 +217,13 @@ def _is_skipped(code: Code, call: ast.Call, module: Module) -> bool:
 
 
 def _is_of_data(call: ast.Call) -> bool:
-    text = ast.unparse(call).lower()
+    text = unparsed(call).lower()
     return "data" in text and not any(word in text for word in ("ckpt", "checkpoint", "snapshot", "resume", "state"))
 
 
 def _is_of_start(call: ast.Call) -> bool:
     """Return whether a call loads the weights that a training begins with: `torch.load(args.init_checkpoint)`."""
-    return bool(_STARTS_WITH.search(ast.unparse(call.args[0]))) if call.args else False
+    return bool(_STARTS_WITH.search(unparsed(call.args[0]))) if call.args else False
 
 
 def _is_none(code: Code, node: ast.expr) -> bool:

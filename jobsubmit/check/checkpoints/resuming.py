@@ -7,16 +7,17 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import words_of
-from jobsubmit.check.program.module import spelled
+from jobsubmit.check.origins import last_value, words_of
+from jobsubmit.check.parsers.accepted import Option
+from jobsubmit.check.program.module import spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
-_OPTION = re.compile(r"(?:(?:auto|from|do|is)_)?resume(?:_from)?(?:_(?:checkpoint|ckpt|path|file))?")
-_CHECKPOINT = re.compile(
-    r"(?:load_)?(?:checkpoint|ckpt)(?:_(?:path|file|name))?"
-)  # of which the optimizer is loaded, too
+_OPTION = re.compile(r"(?:(?!no_|not_|never_|skip_|disable_)\w+_)?resume(?:_from)?(?:_(?:checkpoint|ckpt|path|file))?")
+# Names of a checkpoint, with the optimizer in it, or of the weights alone: what is loaded shows which.
+_CHECKPOINT = re.compile(r"preload|(?:load_)?(?:checkpoint|ckpt)(?:_(?:path|file|name))?")
+_OF_START = re.compile(r"pretrain|teacher|backbone|finetune|init(?:ial)?_(?:ckpt|checkpoint|weight|model)")
 _SETTING = re.compile(rf"{_OPTION.pattern}|restart(?:_from)?")
 _LOADS = re.compile(
     r"^load$|load_(?:state|check|ckpt|model|weight|snap|from|pretrain|resume)|resume|restore|checkpoint"
@@ -34,27 +35,48 @@ def not_asked_to_resume(code: Code) -> Iterator[Finding]:
         return
     fields = (_OPTION, _CHECKPOINT)
     unset = [one for one in code.options if any(form.fullmatch(one.field) for form in fields)]
-    unset = [one for one in unset if _is_empty(code, one.field)]
+    unset = [one for one in unset if _is_left_out(code, one)]
     for module, node in code.program.of(ast.If, ast.IfExp):
-        option = next((max(one.names, key=len) for one in unset if _asks_for(node.test, one.field)), "")
+        test = last_value(node.test, module) if isinstance(node.test, ast.Name) else node.test
+        asked = [one for one in unset if _asks_for(node.test, one.field) or (test and _asks_for(test, one.field))]
+        option = max(asked[0].names, key=len) if asked else ""
         is_entered = code.values.truth(node.test, module) is not False
         if not option and _is_setting_left_out(code, node.test):
-            option, is_entered = f"`{ast.unparse(node.test)}`", False
+            option, is_entered = f"`{unparsed(node.test)}`", False
+        is_asked = bool(option)
+        if not option and code.values.truth(node.test, module) is False and _names_setting(node.test):
+            option, is_entered = f"`{unparsed(node.test)}`", False
         if not option or is_entered or not code.reached.of(node, module):
             continue
         body = node.body if isinstance(node, ast.If) else [node.body]
         calls = (one for part in body for one in walk(part) if isinstance(one, ast.Call))
-        is_whole = not _CHECKPOINT.fullmatch(option.lstrip("-")) or any("optim" in ast.unparse(part) for part in body)
+        is_of_state = any(_CHECKPOINT.fullmatch(word) for word in re.findall(r"\w+", option))
+        is_whole = not is_of_state or any("optim" in unparsed(part) for part in body)
         if is_whole and any(_LOADS.search(spelled(one.func).rpartition(".")[2]) for one in calls):
+            where = module.where(node)
+            text = (
+                f"the code loads a checkpoint only if {option} is given ({where}), and it is not: each restart trains "
+                "from the beginning"
+            )
+            if not is_asked:
+                text = (
+                    f"the code loads a checkpoint only if {option} holds ({where}), and it does not: each restart "
+                    "trains from the beginning"
+                )
             yield Finding(
-                "warning",
-                "no-checkpoint",
-                "restarts",
-                f"the code loads a checkpoint only if {option} is given ({module.where(node)}), "
-                "and it is not: each restart trains from the beginning",
-                "let the code look for its last checkpoint at each start",
+                "warning", "no-checkpoint", "restarts", text, "let the code look for its last checkpoint at each start"
             )
             return
+
+
+def _names_setting(test: ast.expr) -> bool:
+    """Return whether a condition is that a setting which names a checkpoint has a value: `config.preload != ""`."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.IsNot() | ast.NotEq()], comparators=[ast.Constant(value=None | "")]):
+            return _names_setting(left)
+        case ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
+            return bool(_SETTING.fullmatch(name) or _CHECKPOINT.fullmatch(name))
+    return False
 
 
 def _is_setting_left_out(code: Code, test: ast.expr) -> bool:
@@ -66,8 +88,11 @@ def _is_setting_left_out(code: Code, test: ast.expr) -> bool:
     return bool(values) and all(isinstance(one, ast.Constant) and not one.value for one in values)
 
 
-def _is_empty(code: Code, field: str) -> bool:
-    return field in code.values.arguments and not code.values.arguments[field]
+def _is_left_out(code: Code, option: Option) -> bool:
+    """Return whether an option is empty, or if its value is not known, whether the job does not give it."""
+    if option.field in code.values.arguments:
+        return not code.values.arguments[option.field]
+    return not any(word.partition("=")[0] in option.names for word in code.facts.argv)
 
 
 def _asks_for(test: ast.expr, field: str) -> bool:
@@ -88,7 +113,9 @@ def _finds_checkpoints(code: Code) -> bool:
         last = spelled(call.func).rpartition(".")[2] or name
         if not _LOADS.search(last) or code.passes_by(call, module) or code.is_never_made(call):
             continue
-        tests = [ast.unparse(above.test) for above in module.above(call) if isinstance(above, ast.If)]
+        if _OF_START.search(f"{last} {' '.join(map(unparsed, call.args))}"):
+            continue  # the weights that the training begins with
+        tests = [unparsed(above.test) for above in module.above(call) if isinstance(above, ast.If)]
         if _FINDS.search(last) or any(map(_FINDS.search, tests)):
             return True
         if any(_FINDS.search(words_of(code, given, module)) for given in call.args[:1]):

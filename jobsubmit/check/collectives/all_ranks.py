@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import is_for_main_process_only, is_guarded_by_rank
 from jobsubmit.check.origins import origins
-from jobsubmit.check.program.module import Function, Module
+from jobsubmit.check.program.calls import RUNNERS
+from jobsubmit.check.program.module import Function, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 
 _OWN_NAME = re.compile(
@@ -52,16 +53,23 @@ def _is_entered_by_all(code: Code, function: Function, module: Module, known: di
         ]
     calls = [(home, call) for home, call in calls if code.reached.of(call, home)]
     is_of_model = is_method and function.name == "forward" and code.wraps_models  # all call the wrapper together
-    is_started = not calls and (function.name in code.spawned or bool(function.decorator_list) or is_of_model)
+    runs = (call.args[:1] for home, call in code.calls(*RUNNERS) if home is module)
+    is_run = any(spelled(given[0]) == function.name for given in runs if given)
+    is_started = not calls and (is_run or function.name in code.spawned or bool(function.decorator_list) or is_of_model)
     return is_started or (bool(calls) and all(_is_for_all(code, call, home, known) for home, call in calls))
 
 
 def is_of_one_process(code: Code, path: ast.AST, module: Module) -> bool:
     """Return whether a path may be another one in each process: it names a rank, or something else of its own."""
-    parts = [part for _, part in origins(code, path, module)]
+    parts = [part for _, part in origins(code, path, module) if not _is_wrapper(part)]
     named = {name for part in parts for name in _keys_read(part)}
-    texts = [ast.unparse(part) for part in parts if not _is_of_other_keys(part, named)]
+    texts = [unparsed(part) for part in parts if not _is_of_other_keys(part, named)]
     return _OWN_NAME.search("\n".join(texts).replace("local_rank == 0", "")) is not None
+
+
+def _is_wrapper(part: ast.AST) -> bool:
+    """Return whether an expression wraps a model, whose device says nothing of the names that its settings give."""
+    return isinstance(part, ast.Call) and any(keyword.arg == "device_ids" for keyword in part.keywords)
 
 
 def _keys_read(part: ast.AST) -> Iterator[str]:

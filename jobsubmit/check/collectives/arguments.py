@@ -13,7 +13,7 @@ from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.collectives.rank_conditions import is_rank
 from jobsubmit.check.origins import last_value, origins, seen_through, set_to, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.module import Module, class_around, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_of_self, spelled, unparsed
 from jobsubmit.check.program.objects import fields_of
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.tree import walk
@@ -22,7 +22,12 @@ from jobsubmit.common.finding import Finding
 
 _PACKAGE = "torch.distributed."
 _TENSOR = {"all_reduce": 0, "broadcast": 0, "reduce": 0, "gather": 0, "all_gather": 1, "all_gather_into_tensor": 1}
-_LIST = {"all_gather": ("tensor_list", 0)}
+_LIST = {
+    "all_gather": ("tensor_list", 0),
+    "all_gather_object": ("object_list", 0),
+    "gather": ("gather_list", 1),
+    "gather_object": ("object_gather_list", 1),
+}
 _GROUP = {"broadcast": 2, "broadcast_object_list": 2, "reduce": 3, "gather": 3}
 _ROOT = {"broadcast": ("src", 1), "broadcast_object_list": ("src", 1), "reduce": ("dst", 1), "gather": ("dst", 2)}
 _NEEDS_ROOT = ("broadcast", "reduce")
@@ -105,7 +110,7 @@ def _not_a_tensor(code: Code, module: Module, call: ast.Call, name: str) -> Iter
         return
     is_item = isinstance(made.func, ast.Attribute) and made.func.attr in ("item", "tolist")
     if is_item or (isinstance(made.func, ast.Name) and made.func.id in _NUMBERS):
-        text = f"{name}() is given {ast.unparse(made)}, which is no tensor"
+        text = f"{name}() is given {unparsed(made)}, which is no tensor"
         yield _finding(code, module, call, "not-a-tensor", text, "pass a tensor, and call .item() on the result")
 
 
@@ -153,12 +158,12 @@ def _on_cpu(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[F
     tensor = given if isinstance(given, ast.Name) else made
     if tensor is None or argument(call, "group") is not None:
         return
-    seen = ast.unparse(made or given or call)
+    seen = unparsed(made or given or call)
     if not _is_always_on_cpu(code, tensor, module, frozenset()):
         outer = _giving_from_cpu(code, call, tensor, module)
         if outer is None:
             return
-        module, call, seen = outer[0], outer[1], ast.unparse(outer[1])
+        module, call, seen = outer[0], outer[1], unparsed(outer[1])
     text = f"{name}() is given a tensor on the CPU ({seen}), and NCCL communicates on GPUs only"
     yield _finding(code, module, call, "tensor-on-cpu", text, "move it to the GPU: .cuda(), or device=…")
 
@@ -234,7 +239,7 @@ def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
 
 def _wrong_length(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     given = argument(call, *_LIST[name]) if name in _LIST else None
-    if argument(call, "group", 2) is not None or not code.world_size:
+    if argument(call, "group", 3 if name.startswith("gather") else 2) is not None or not code.world_size:
         return
     made = seen_through(given, module)
     length = _length(code, made, module) if made is not None else UNKNOWN
@@ -276,7 +281,7 @@ def _other_roots(code: Code, module: Module, call: ast.Call, name: str) -> Itera
             text = f"{name}() names no rank: {_ROOT[name][0]} has no default, and the call fails"
             yield _finding(code, module, call, "other-roots", text, f"name one rank, such as {_ROOT[name][0]}=0")
     elif root is not None and (isinstance(value, Several) or is_own) and not _is_in_turn(call, root, module):
-        text = f"{ast.unparse(root)} differs between the processes: all of them must name the same rank in {name}()"
+        text = f"{unparsed(root)} differs between the processes: all of them must name the same rank in {name}()"
         yield _finding(code, module, call, "other-roots", text, "name one rank, such as 0")
     elif is_count(value) and code.world_size and value >= code.world_size:
         text = f"{name}() names rank {value}, but the last one of this job is {code.world_size - 1}"
@@ -289,7 +294,7 @@ def _is_in_turn(call: ast.Call, root: ast.expr, module: Module) -> bool:
     return any(
         isinstance(test, ast.Compare)
         and isinstance(test.ops[0], (ast.Eq, ast.NotEq))
-        and ast.unparse(root) in (ast.unparse(test.left), ast.unparse(test.comparators[0]))
+        and unparsed(root) in (unparsed(test.left), unparsed(test.comparators[0]))
         and not any(isinstance(side, ast.Constant) for side in (test.left, test.comparators[0]))
         for test in tests
     )
@@ -342,7 +347,7 @@ def _is_rank_of_environment(code: Code, root: ast.AST | None, module: Module) ->
         return all(_is_rank_of_environment(code, value, home) for home, value in given)
     parts = [part for _, part in origins(code, root, module)] if root is not None else []
     is_plain = all(isinstance(part, (ast.Name, ast.Attribute, ast.Call)) for part in parts)
-    texts = [ast.unparse(part) for part in parts if isinstance(part, ast.Call)]
+    texts = [unparsed(part) for part in parts if isinstance(part, ast.Call)]
     return is_plain and bool(texts) and all(_OF_LAUNCHER.fullmatch(text) for text in texts)
 
 
@@ -388,9 +393,33 @@ def _not_awaited(code: Code, module: Module, call: ast.Call, name: str) -> Itera
     is_kept = isinstance(target, ast.Name) and any(is_load(node, target.id) for node in walk(module.scope_of(call)))
     is_lost = isinstance(statement, ast.Expr) or (isinstance(target, ast.Name) and not is_kept)
     is_lost = is_lost or (isinstance(target, ast.Name) and _is_lost_by_callers(code, target, module))
+    is_lost = is_lost or (isinstance(statement, ast.Call) and _is_only_collected(code, statement, module))
     if is_async and (is_lost or not _waits(code)):
         text = f"nothing waits for this {name}(): with async_op=True the result may be used before it is there"
         yield Finding("warning", "not-awaited", module.where(call), text, "keep what it returns, and call wait() on it")
+
+
+def _is_only_collected(code: Code, adding: ast.Call, module: Module) -> bool:
+    """Return whether a call adds a handle to a list that nothing reads: `handles.append(dist.all_reduce(…))`."""
+    function = adding.func
+    if not isinstance(function, ast.Attribute) or function.attr != "append":
+        return False
+    scope = module.scope_of(adding)
+    if isinstance(function.value, ast.Name):
+        name = function.value.id
+        is_own = isinstance(scope, FUNCTIONS) and (scope, name) in module.own_stores
+        uses = [(module, node) for node in walk(scope) if is_load(node, name)]
+        return is_own and all(_adds_or_clears(node, home) for home, node in uses)
+    if not is_of_self(function.value):
+        return False
+    fields = code.program.of(ast.Attribute)
+    reads = [(home, node) for home, node in fields if node.attr == function.value.attr]
+    return all(_adds_or_clears(node, home) for home, node in reads if isinstance(node.ctx, ast.Load))
+
+
+def _adds_or_clears(handles: ast.AST, module: Module) -> bool:
+    above = module.parents.get(handles)
+    return isinstance(above, ast.Attribute) and above.attr in ("append", "clear")
 
 
 def _waits(code: Code) -> bool:

@@ -13,7 +13,7 @@ from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
 from jobsubmit.check.interpreter.process import OF_TORCH_DISTRIBUTED
 from jobsubmit.check.origins import set_to
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, own_method, spelled
+from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, own_method, spelled, unparsed
 from jobsubmit.check.program.program import may_be_of_model
 from jobsubmit.check.program.tree import children, walk
 from jobsubmit.check.program.variables import assigned_to, parameters
@@ -163,7 +163,7 @@ class CollectiveFinder:
             return target.attr
         if target.attr == "compute" and self._is_metric(target.value, module):
             return target.attr
-        owner = ast.unparse(target.value)
+        owner = unparsed(target.value)
         for package, kinds in _METHODS.items():
             for receiver, methods in kinds:
                 if target.attr in methods and receiver.search(owner) and self.code.program.imports(package):
@@ -221,8 +221,8 @@ class CollectiveFinder:
 
     def _inside_all(self, target: ast.Attribute, module: Module, depth: int) -> Collective | None:
         """Return a collective if every other method of that name comes to one, whatever class the object is of."""
-        is_of_model = target.attr in _OF_MODELS and not _TRAINS.search(ast.unparse(target.value))
-        is_accelerator = _ACCELERATOR.search(ast.unparse(target.value)) and self.code.program.imports("accelerate")
+        is_of_model = target.attr in _OF_MODELS and not _TRAINS.search(unparsed(target.value))
+        is_accelerator = _ACCELERATOR.search(unparsed(target.value)) and self.code.program.imports("accelerate")
         if is_of_model or is_accelerator or self.code.program.is_of_library(target.value, module):
             return None
         own = module.function_of(target)
@@ -271,8 +271,11 @@ def has_counterpart(
         waits = [one for one in node.orelse if isinstance(one, ast.While)]  # for signals of rank 0
         if waits and zero_side(node.test, finder.code, module) and _comes_to(finder, waits, module, found):
             return True
-        if isinstance(above, ast.If) and ast.unparse(node.test) == ast.unparse(above.test):
+        if isinstance(above, ast.If) and unparsed(node.test) == unparsed(above.test):
             continue  # the same ranks come to it
+        is_opposite = isinstance(above, ast.If) and _are_opposite(node.test, above.test)
+        if is_opposite and _comes_to(finder, node.body, module, found):
+            return True
         if is_local is not None and finder.code.facts.nodes > 1 and _names_local_rank(node.test) is not is_local:
             continue  # on the other nodes, there is one rank that no branch is for
         if _is_for_others(finder.code, node.test, module) and _comes_to(finder, node.body, module, found):
@@ -285,7 +288,25 @@ def _comes_to(finder: CollectiveFinder, body: Sequence[ast.stmt], module: Module
 
 
 def _names_local_rank(test: ast.expr) -> bool:
-    return "local_rank" in ast.unparse(test).lower()
+    return "local_rank" in unparsed(test).lower()
+
+
+def _are_opposite(one: ast.expr, other: ast.expr) -> bool:
+    """Return whether exactly one of two conditions holds on each process: `gpu > 0` and `gpu == 0`."""
+    first, second = _asks_for_zero(one), _asks_for_zero(other)
+    return bool(first[0]) and first[0] == second[0] and first[1] is not second[1]
+
+
+def _asks_for_zero(test: ast.expr) -> tuple[str, bool]:
+    """Return the number that a condition is about, and whether it holds for 0, or for all that are greater."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=0)]):
+            return unparsed(left), True
+        case ast.Compare(left=left, ops=[ast.NotEq() | ast.Gt()], comparators=[ast.Constant(value=0)]):
+            return unparsed(left), False
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return spelled(operand), True
+    return spelled(test), False
 
 
 def _is_for_others(code: Code, test: ast.expr, module: Module) -> bool:
@@ -310,9 +331,7 @@ def _inner_function(name: ast.Name, module: Module) -> tuple[Module, Function] |
 
 def _gathers_state(node: ast.AST) -> bool:
     """Return whether a state dict that is asked for here is gathered from all ranks, as FSDP does."""
-    return isinstance(node, ast.With) and any(
-        "state_dict_type" in ast.unparse(item.context_expr) for item in node.items
-    )
+    return isinstance(node, ast.With) and any("state_dict_type" in unparsed(item.context_expr) for item in node.items)
 
 
 def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[ast.Call | ast.Attribute]:
@@ -324,7 +343,7 @@ def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[
         return
     if isinstance(node, ast.If):
         truth = finder.code.values.truth(node.test, module)
-        test = ast.unparse(node.test)
+        test = unparsed(node.test)
         is_about_all = any(word in test for word in _INITIALIZED) or _PERIOD.search(test) is not None
         is_about_all = is_about_all or _SEVERAL.fullmatch(test) is not None
         is_either_way = truth is None and _has_collective(node.body) and _has_collective(node.orelse)

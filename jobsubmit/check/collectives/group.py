@@ -9,7 +9,7 @@ from itertools import pairwise
 from jobsubmit.check.code import ACCELERATOR, INIT, MESHES, Code, is_ddp
 from jobsubmit.check.order import Place, by_scope, leading_to, position
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -54,7 +54,7 @@ def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:
                 "error",
                 "no-init",
                 place.home.where(place.inner),
-                f"{ast.unparse(place.inner.func)}() comes before {ast.unparse(made.inner.func)} "
+                f"{unparsed(place.inner.func)}() comes before {unparsed(made.inner.func)} "
                 f"({made.home.where(made.inner)}), and needs the process group",
                 "make the process group first",
             )

@@ -13,7 +13,7 @@ from jobsubmit.check.collectives.rank_conditions import (
     is_in_branch_of_zero,
     zero_side,
 )
-from jobsubmit.check.program.module import EXITS, Module, spelled
+from jobsubmit.check.program.module import EXITS, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
@@ -83,7 +83,7 @@ def is_in_common_loop(finder: CollectiveFinder, node: ast.AST, module: Module, d
 
 
 def _last_name(node: ast.expr) -> str:
-    return ast.unparse(node).rpartition(".")[2]
+    return unparsed(node).rpartition(".")[2]
 
 
 def _is_for_zero(code: Code, one: ast.If, node: ast.AST, loop: ast.AST, module: Module) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import TypeGuard
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.branches import after
 from jobsubmit.check.collectives.calls import CollectiveFinder, finder_of
 from jobsubmit.check.collectives.loops import loop_and_tests, synchronizes
@@ -18,6 +18,7 @@ from jobsubmit.check.collectives.rank_conditions import (
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program import objects
 from jobsubmit.check.program.module import (
+    EXITS,
     FUNCTIONS,
     Function,
     Module,
@@ -25,6 +26,7 @@ from jobsubmit.check.program.module import (
     own_method,
     returned_values,
     spelled,
+    unparsed,
 )
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
@@ -34,9 +36,13 @@ _OWN_LOSS = re.compile(
     r"|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]"
 )
 _LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
+_DEEPEST = 4  # variables and functions behind each other
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
 _IS_EMPTY = re.compile(r"not (\w+)\.any\(\)|(\w+)\.(?:sum|numel)\(\) == 0|len\((\w+)\) == 0")
 _OF_BATCH = re.compile(r"batch|sample|target|label|box|mask|keep|valid|reward|instance|\bgt|positive")
+_ERRORS_OF_STEPS = frozenset(
+    {"", "Exception", "BaseException", "RuntimeError", "OutOfMemoryError", "ValueError", "AssertionError"}
+)
 _STOPS_EARLY = re.compile(r"early_?stop|(?:^|\.)stopper$", re.IGNORECASE)
 
 
@@ -46,6 +52,7 @@ def check_own_decisions(code: Code) -> Iterator[Finding]:
         return
     finder = finder_of(code)
     yield from _skipped_by_some(finder)
+    yield from _skipped_in_error(finder)
     yield from _left_by_clock(finder)
     yield from _stopped_by_own_figure(finder)
     yield from _stopped_by_own_counter(finder)
@@ -58,7 +65,7 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
         is_decided = code.values.truth(node.test, module) is not None
         if is_decided or not code.reached.of(node, module) or zero_side(node.test, code, module) is not None:
             continue
-        test = ast.unparse(node.test)
+        test = unparsed(node.test)
         is_of_loss = _OWN_LOSS.search(test) is not None or _judges_loss(finder, node.test, module)
         if "norm" in test or not (is_of_loss or _asks_for_nothing(node)):
             continue  # the norm of averaged gradients is the same on all ranks
@@ -71,7 +78,7 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
         is_replaced = is_of_loss and any(map(_makes_loss, node.body))
         rest = after(node, module) if is_left else module.scope_of(node).body if is_replaced else node.body
         if synchronizes(finder, loop if is_left_for_good else ast.Module(body=rest, type_ignores=[]), module):
-            test = ast.unparse(node.test)
+            test = unparsed(node.test)
             of = "loss" if is_of_loss else "data"
             yield Finding(
                 "warning",
@@ -90,6 +97,63 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
             return
 
 
+def _skipped_in_error(finder: CollectiveFinder) -> Iterator[Finding]:
+    """Yield a warning where a rank goes on after an error in its step: `except RuntimeError: continue`."""
+    code = finder.code
+    for module, node in code.program.of(ast.Try):
+        loop, _ = loop_and_tests(node, module)
+        step = ast.Module(body=node.body, type_ignores=[])
+        around = loop if loop is not None else module.scope_of(node)
+        if (
+            not code.reached.of(node, module)
+            or not (loop is not None or trains(step))
+            or not _steps(code, around, module)
+        ):
+            continue
+        handler = next((one for one in node.handlers if _goes_on(finder, one, module)), None)
+        if handler is not None and synchronizes(finder, step, module):
+            caught = " ".join(["except", *([] if handler.type is None else [unparsed(handler.type)])])
+            yield Finding(
+                "warning",
+                "left-by-one",
+                module.where(handler),
+                f"a rank on which this step fails goes on (`{caught}`), and the others wait for its gradients: the job "
+                "would hang",
+                "let the error end the job: raise it again",
+            )
+            return
+
+
+def _steps(code: Code, around: ast.AST, module: Module) -> bool:
+    """Return whether a loop or function steps an optimizer, itself or in what it calls: it does not only measure."""
+    entered = (code.program.called(one, module) for one in walk(around) if isinstance(one, ast.Call))
+    nodes = [around, *(found[1] for found in entered if found is not None)]
+    return any(isinstance(one, ast.Attribute) and one.attr == "step" for node in nodes for one in walk(node))
+
+
+def _goes_on(finder: CollectiveFinder, handler: ast.ExceptHandler, module: Module) -> bool:
+    """Return whether a rank goes on after an error that may come up on it alone."""
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {"" if one is None else spelled(one).rpartition(".")[2] for one in caught}
+    makes_up = synchronizes(finder, handler, module)  # with gradients of zeros, or by asking the others
+    return bool(names & _ERRORS_OF_STEPS) and not _ends(handler.body) and not makes_up
+
+
+def _ends(body: list[ast.stmt]) -> bool:
+    """Return whether a block surely raises an error or ends the process."""
+    for statement in body:
+        if isinstance(statement, ast.Raise):
+            return True
+        if any(isinstance(one, (ast.Continue, ast.Break, ast.Return)) for one in walk(statement)):
+            return False
+        if isinstance(statement, ast.If) and statement.orelse and _ends(statement.body) and _ends(statement.orelse):
+            return True
+        called = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(called, ast.Call) and spelled(called.func) in EXITS:
+            return True
+    return False
+
+
 def _makes_loss(statement: ast.stmt) -> bool:
     """Return whether a loss is replaced by one that no model has part in: `torch.tensor(0.0, requires_grad=True)`."""
     made = statement.value if isinstance(statement, ast.Assign) else None
@@ -99,7 +163,7 @@ def _makes_loss(statement: ast.stmt) -> bool:
 
 def _asks_for_nothing(node: ast.If) -> bool:
     """Return whether a step is left out because a batch has nothing to learn from: `if not mask.any(): continue`."""
-    asked = _IS_EMPTY.fullmatch(ast.unparse(node.test))
+    asked = _IS_EMPTY.fullmatch(unparsed(node.test))
     is_of_batch = asked is not None and any(name and _OF_BATCH.search(name) for name in asked.groups())
     parts = [one for part in node.body for one in walk(part)]
     computes = any(isinstance(one, ast.Attribute) and one.attr == "backward" for one in parts)
@@ -133,7 +197,7 @@ def _variables_behind(node: ast.expr, module: Module) -> set[str]:
 def _judges_loss(finder: CollectiveFinder, test: ast.expr, module: Module) -> bool:
     """Return whether a condition is what a function or an object makes of a rank's own loss: `accept(loss)`."""
     call = test.operand if isinstance(test, ast.UnaryOp) else test
-    if not isinstance(call, ast.Call) or not any(_LOSS_OF_STEP.fullmatch(ast.unparse(given)) for given in call.args):
+    if not isinstance(call, ast.Call) or not any(_LOSS_OF_STEP.fullmatch(unparsed(given)) for given in call.args):
         return False
     found = finder.code.program.called(call, module) or _method_of(finder.code, call.func, "__call__", module)
     if found is None and isinstance(call.func, ast.Attribute):
@@ -156,7 +220,7 @@ def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:
     """Yield a warning where each rank leaves a training loop by its own clock."""
     code = finder.code
     for module, node in code.program.of(ast.If, ast.While):
-        loop = node if isinstance(node, ast.While) else _loop_left_by(node, module)
+        loop = node if isinstance(node, ast.While) else _loop_left_by(code, node, module)
         if loop is None or not code.reached.of(node, module) or zero_side(node.test, code, module) is not None:
             continue
         if not _reads_clock(code, node.test, module):
@@ -168,7 +232,7 @@ def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:
                 "warning",
                 "left-by-one",
                 module.where(node),
-                f"each rank leaves this loop by its own clock (`{ast.unparse(node.test)}`): a rank that does one step "
+                f"each rank leaves this loop by its own clock (`{unparsed(node.test)}`): a rank that does one step "
                 "more waits for the others, and the job would hang",
                 "let rank 0 decide for all: broadcast the decision, and leave the loop on every rank",
             )
@@ -214,7 +278,7 @@ def _stopped_by_own_counter(finder: CollectiveFinder) -> Iterator[Finding]:
     `if loss < best: bad = 0 else: bad += 1`, and then `if bad >= 5: break`; or `epoch - best_epoch >= 5`.
     """
     for module, node in finder.code.program.of(ast.If):
-        loop = _loop_left_by(node, module)
+        loop = _loop_left_by(finder.code, node, module)
         test = node.test
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):  # `patience and bad >= patience`
             test = next((one for one in test.values if isinstance(one, ast.Compare)), test)
@@ -231,7 +295,7 @@ def _stopped_by_own_counter(finder: CollectiveFinder) -> Iterator[Finding]:
                     "warning",
                     "left-by-one",
                     module.where(node),
-                    f"each rank counts in {name} by a figure of its own data ({ast.unparse(own)}): one rank would "
+                    f"each rank counts in {name} by a figure of its own data ({unparsed(own)}): one rank would "
                     "leave this loop before the others, and the job would hang",
                     "average the figure over all ranks first: all_reduce()",
                 )
@@ -267,12 +331,13 @@ def _is_combined(finder: CollectiveFinder, counter: str, loop: ast.AST, module: 
     return any(spelled(inner) == counter for call in calls for one in call.args for inner in walk(one))
 
 
-def _loop_left_by(node: ast.If, module: Module) -> ast.For | ast.While | None:
+def _loop_left_by(code: Code, node: ast.If, module: Module) -> ast.For | ast.While | None:
     """Return the loop that a condition surely leaves."""
     if not isinstance(node.body[-1], (ast.Break, ast.Return)):
         return None
     loop, tests = loop_and_tests(node.body[-1], module)
-    tests = [one for one in tests if one is node or not _is_now_and_then(one.test)]
+    others = {one for one in tests if not _is_now_and_then(one.test) and not code.values.truth(one.test, module)}
+    tests = [one for one in tests if one is node or one in others]
     around = [one.orelse for one in tests[1:]]  # `if loss < best: … elif …: break`
     return loop if tests[:1] == [node] and around in ([], [[node]]) else None
 
@@ -289,6 +354,11 @@ def _reads_clock(code: Code, test: ast.expr, module: Module) -> bool:
     if (function := _asked(code, test, module) or _asked(code, made, module)) is not None:
         nodes = [(function[0], value) for value in returned_values(function[1])]
         if any(_has_clock(code, one, function[0]) for one in _tests_for_true(*function)):
+            return True
+    for home, node in nodes:
+        parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else ()
+        timed = [part for part in parts if isinstance(part, ast.Compare) and _has_clock(code, part, home)]
+        if timed and all(part in timed or code.values.truth(part, home) for part in parts):
             return True
     compared = [(home, node) for home, node in nodes if isinstance(node, ast.Compare)]
     return bool(compared) and all(_has_clock(code, node, home) for home, node in compared)
@@ -312,15 +382,19 @@ def _asked(code: Code, test: ast.expr, module: Module) -> tuple[Module, Function
     return _method_of(code, test, "__bool__", module)
 
 
-def _has_clock(code: Code, node: ast.expr, module: Module) -> bool:
-    """Return whether a number is computed from the time now: in place, by a property, or in a variable."""
+def _has_clock(code: Code, node: ast.expr, module: Module, depth: int = 0) -> bool:
+    """Return whether a number is computed from the time now: in place, by a property or function, or in a variable."""
     if _asks_clock(code, node, module):
         return True
-    for inner in walk(node):
-        if isinstance(inner, ast.Name) and any(_asks_clock(code, one, module) for one in _set_in_loops(inner, module)):
-            return True
+    for inner in walk(node) if depth < _DEEPEST else ():
+        if isinstance(inner, ast.Name):
+            if any(_has_clock(code, one, module, depth + 1) for one in _set_in_loops(inner, module)):
+                return True
+            continue
         found = code.program.property_of(inner) if isinstance(inner, ast.Attribute) else None
-        if found is not None and any(_has_clock(code, value, found[0]) for value in returned_values(found[1])):
+        entered = code.program.called(inner, module) if isinstance(inner, ast.Call) else found
+        values = returned_values(entered[1]) if entered is not None and isinstance(entered[1], FUNCTIONS) else ()
+        if entered is not None and any(_has_clock(code, value, entered[0], depth + 1) for value in values):
             return True
     return False
 

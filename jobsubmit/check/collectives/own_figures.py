@@ -18,6 +18,7 @@ from jobsubmit.check.program.module import (
     is_property,
     returned_values,
     spelled,
+    unparsed,
 )
 from jobsubmit.check.program.tree import children, walk
 from jobsubmit.check.program.variables import assigned_to, parameters, variable_of
@@ -97,11 +98,11 @@ class _Trace:
         match node:
             case ast.Name() | ast.Attribute():
                 sources = list(self._sources(node, module))
-                self.has_result |= _IS_RESULT.search(ast.unparse(node)) is not None
+                self.has_result |= _IS_RESULT.search(unparsed(node)) is not None
                 is_known = not self._is_changed(node, module)
                 return is_known and all(self.follow(one, home) for home, one in sources)
             case ast.Subscript():
-                self.has_result |= _IS_RESULT.search(ast.unparse(node)) is not None
+                self.has_result |= _IS_RESULT.search(unparsed(node)) is not None
             case ast.Call():
                 return self._call(node, module)
             case ast.Lambda() | ast.Await() | ast.Yield():

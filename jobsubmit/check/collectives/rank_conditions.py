@@ -11,7 +11,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.branches import leaves, leaves_at_last
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import FUNCTIONS, Module, returned_values, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, returned_values, spelled, unparsed
 from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
@@ -24,6 +24,7 @@ _OF_ENVIRONMENT = re.compile(
 _OF_SEVERAL = re.compile(
     r"^(?:(?:is|use|using)_)?(?:dist(?:ributed)?|ddp|distributed_training|multi_?gpu|initialized|parallel)$"
 )
+_COUNTS = re.compile(r"iter|step|epoch|batch|count|num_|_num|loss|score|freq|interval|every|patience")
 _MAIN = re.compile(
     r"^_?(is_)?(main|master|primary|chief|lead)(_process|_rank|_node|_worker|_proc)?$"
     r"|^_?is_(local_|world_)?(main_process|master|rank_?(zero|0)|process_zero|global_zero|rank0)$"
@@ -214,8 +215,8 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module
     if isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, (ast.List, ast.Tuple, ast.Set)):
         values = {code.values.of(item, module) for item in right.elts}
         return isinstance(op, ast.In) if 0 in values and values <= {0, -1} else None
-    is_text = _OF_ENVIRONMENT.fullmatch(ast.unparse(left)) is not None and not isinstance(left, ast.Call)
-    is_text = is_text or ast.unparse(left).startswith(("os.environ.get", "os.getenv"))
+    is_text = _OF_ENVIRONMENT.fullmatch(unparsed(left)) is not None and not isinstance(left, ast.Call)
+    is_text = is_text or unparsed(left).startswith(("os.environ.get", "os.getenv"))
     if not isinstance(right, ast.Constant) or code.values.of(right, module) != ("0" if is_text else 0):
         return None
     return {ast.Eq: True, ast.LtE: True, ast.NotEq: False, ast.Gt: False}.get(type(op))
@@ -223,7 +224,7 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module
 
 def is_rank(node: ast.AST, code: Code, module: Module) -> bool:
     """Return whether an expression is the rank of a process, by its name or by what it is set to."""
-    if isinstance(node, (ast.Call, ast.Subscript)) and _OF_ENVIRONMENT.fullmatch(ast.unparse(node)):
+    if isinstance(node, (ast.Call, ast.Subscript)) and _OF_ENVIRONMENT.fullmatch(unparsed(node)):
         return True
     if isinstance(node, ast.Call):
         return _last_name(node.func) in _GETTERS and not node.args
@@ -260,7 +261,7 @@ def mentions_rank(test: ast.AST) -> bool:
 
 def _last_name(node: ast.AST) -> str:
     target = node.func if isinstance(node, ast.Call) else node
-    return ast.unparse(target).rpartition(".")[2] if isinstance(target, (ast.Name, ast.Attribute)) else ""
+    return unparsed(target).rpartition(".")[2] if isinstance(target, (ast.Name, ast.Attribute)) else ""
 
 
 def is_for_main_process_only(code: Code, function: ast.AST, module: Module) -> bool:
@@ -335,9 +336,7 @@ def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
 def _only_waits(body: list[ast.stmt]) -> bool:
     """Return whether a block is nothing but a barrier: the other ranks come to what follows after rank 0 was there."""
     calls = [one.value.func for one in body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
-    return len(calls) == len(body) and all(
-        ast.unparse(call).endswith(("barrier", "wait_for_everyone")) for call in calls
-    )
+    return len(calls) == len(body) and all(unparsed(call).endswith(("barrier", "wait_for_everyone")) for call in calls)
 
 
 def is_empty_for_others(code: Code, node: ast.expr, module: Module) -> bool:
@@ -376,8 +375,13 @@ def _given_for(code: Code, name: ast.Name, module: Module) -> list[ast.expr]:
 
 
 def _is_compared_with_zero(node: ast.AST) -> bool:
-    """Return whether something is compared with 0 that may be a rank: not every so many steps, as `step % 10`."""
+    """Return whether something is compared with 0 that may be a rank: not every so many steps, as `step % 10`.
+
+    What is called a count is none, either: `iter_num > 0`.
+    """
     if not isinstance(node, ast.Compare) or isinstance(node.left, ast.BinOp):
+        return False
+    if _COUNTS.search(spelled(node.left).lower()):
         return False
     last = node.comparators[-1]
     return isinstance(last, ast.Constant) and last.value == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.branches import after, leaves, leaves_at_last
 from jobsubmit.check.collectives.calls import finder_of, has_counterpart
 from jobsubmit.check.collectives.rank_conditions import (
@@ -38,6 +38,26 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
             if found.module is module
             else f"move the call that leads to it out of the branch: {module.where(body[0])}",
         )
+    yield from _trained_by_zero(code) if code.wraps_models else ()
+
+
+def _trained_by_zero(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a backward() of rank 0 alone: DistributedDataParallel averages gradients in it."""
+    for module, body, others, _ in branches_of_zero(code):
+        call = next((one.value for one in body if isinstance(one, ast.Expr) and _goes_backward(one.value)), None)
+        if call is not None and not any(map(trains, others)) and code.reached.of(call, module):
+            yield Finding(
+                "warning",
+                "rank-0-collective",
+                module.where(call),
+                "only rank 0 reaches this backward(), which waits for all ranks: the job would hang",
+                "move it out of the branch",
+            )
+            return
+
+
+def _goes_backward(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
 
 
 def _handles_signals(code: Code, scope: ast.AST) -> bool:

@@ -10,9 +10,9 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.calls import CollectiveFinder, finder_of
 from jobsubmit.check.collectives.own_figures import is_own_figure
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, is_in_branch_of_zero
-from jobsubmit.check.origins import origins
+from jobsubmit.check.origins import is_sent, origins
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -20,12 +20,11 @@ _REDUCE = "torch.distributed.reduce"
 _STOPS = re.compile(
     r"(?:^|\.)early_?stop\w*(?:\.(?:step|update|check|__call__))?$|\bstopper\w*(?:\.\w+)?$", re.IGNORECASE
 )
-_HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "scatter"])
 
 
 def check_reduced(code: Code) -> Iterator[Finding]:
     """Yield a warning where each rank goes by a figure which only one has: for its learning rate, or for its end."""
-    if not code.is_parallel or _HANDED_ON & code.names:
+    if not code.is_parallel:
         return
     if "ReduceLROnPlateau" in code.names:
         yield from _learning_rates(code)
@@ -40,13 +39,15 @@ def _stopped(code: Code) -> Iterator[Finding]:
             continue
         if any(_combines_later(node, call) for node in walk(module.scope_of(call))):
             continue
+        if is_sent(code, call.args[0], module):
+            continue
         for home, reduce in _reduces(code, call.args[0], module):
             yield Finding(
                 "warning",
                 "reduced-to-one",
                 home.where(reduce),
                 f"reduce() gives the result to one rank only, and each rank passes its own to "
-                f"{ast.unparse(call.func)}() ({module.where(call)}): some would stop while others go on, and the job "
+                f"{unparsed(call.func)}() ({module.where(call)}): some would stop while others go on, and the job "
                 "would hang",
                 "use all_reduce()",
             )
@@ -69,11 +70,11 @@ def _learning_rates(code: Code) -> Iterator[Finding]:
                 "warning",
                 "own-learning-rate",
                 module.where(call),
-                f"only rank 0 calls {ast.unparse(call.func)}(): the learning rates of the ranks differ",
+                f"only rank 0 calls {unparsed(call.func)}(): the learning rates of the ranks differ",
                 "call it on every rank, with the same figure: broadcast what only rank 0 has",
             )
             return
-        if not is_step or is_guarded_by_rank(code, call, module):
+        if not is_step or is_guarded_by_rank(code, call, module) or is_sent(code, call.args[0], module):
             continue
         if _is_plateau(code, call, module) and (own := list(_own_figures(finder, call, module))):
             yield from own
@@ -84,7 +85,7 @@ def _learning_rates(code: Code) -> Iterator[Finding]:
                 "reduced-to-one",
                 home.where(reduce),
                 f"reduce() gives the result to one rank only, and each rank passes its own to "
-                f"{ast.unparse(call.func)}(): the learning rates of the ranks differ",
+                f"{unparsed(call.func)}(): the learning rates of the ranks differ",
                 "use all_reduce()",
             )
             return
@@ -94,7 +95,7 @@ def _is_plateau(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a method is surely that of a ReduceLROnPlateau."""
     assert isinstance(call.func, ast.Attribute)
     tests = [above.test for above in module.above(call) if isinstance(above, ast.If)]
-    if any(isinstance(one, ast.Call) and "ReduceLROnPlateau" in ast.unparse(one) for one in tests):
+    if any(isinstance(one, ast.Call) and "ReduceLROnPlateau" in unparsed(one) for one in tests):
         return True  # isinstance(scheduler, ReduceLROnPlateau)
     made = [(home, part) for home, part in origins(code, call.func.value, module) if isinstance(part, ast.Call)]
     return any(code.program.name_of(part.func, home).endswith(".ReduceLROnPlateau") for home, part in made)
@@ -107,7 +108,7 @@ def _own_figures(finder: CollectiveFinder, call: ast.Call, module: Module) -> It
             "warning",
             "own-learning-rate",
             module.where(call),
-            f"each rank passes a figure of its own data to {ast.unparse(call.func)}(): the learning rates of the ranks "
+            f"each rank passes a figure of its own data to {unparsed(call.func)}(): the learning rates of the ranks "
             "differ",
             "average it over all ranks first: all_reduce()",
         )

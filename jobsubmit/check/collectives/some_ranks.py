@@ -14,7 +14,7 @@ from jobsubmit.check.collectives.rank_conditions import (
 )
 from jobsubmit.check.origins import last_value, words_of
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
@@ -110,9 +110,9 @@ def _in_order_of_a_set(finder: CollectiveFinder) -> Iterator[Finding]:
                 "warning",
                 "set-order",
                 module.where(loop),
-                f"{ast.unparse(loop.iter)} is a set, and each process goes through a set of texts in an order of its "
+                f"{unparsed(loop.iter)} is a set, and each process goes through a set of texts in an order of its "
                 "own: the ranks would reduce different things",
-                f"sort it: for … in sorted({ast.unparse(loop.iter)})",
+                f"sort it: for … in sorted({unparsed(loop.iter)})",
             )
             return
 

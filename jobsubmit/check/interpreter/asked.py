@@ -24,6 +24,7 @@ from jobsubmit.check.program.operations import UNKNOWN, Several
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.calls import Calls
 
+_OF_TYPING = {f"typing.{kind.capitalize()}": kind for kind in ("list", "dict", "tuple", "set")}
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "str": str,
     "int": int,
@@ -57,6 +58,8 @@ def _is_of(value: Any, kind: Any) -> Any:
         return False
     if not isinstance(kind, External):
         return UNKNOWN
+    if kind.name in _OF_TYPING:
+        kind = External(_OF_TYPING[kind.name])
     if value is None:
         return kind.name in ("NoneType", "types.NoneType")
     if kind.name in _TYPES and not isinstance(value, Record):

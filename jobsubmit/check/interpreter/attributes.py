@@ -180,6 +180,8 @@ class Attributes(Expressions):
             case ClassValue() | ModuleValue():
                 self.memory.touch(owner.scope)
                 owner.scope.names[name] = value
+            case External(name="absl.flags.FLAGS"):
+                self.flags[name] = UNKNOWN if self.doubts else value
 
     def item(self, owner: Any, key: Any) -> Any:
         """Return an entry of a container."""

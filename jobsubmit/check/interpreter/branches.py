@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from jobsubmit.check.interpreter.calls import Calls
 from jobsubmit.check.interpreter.memory import Changes, Own, Scope, plain
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, Raised, Return, Yielded
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 
+_RESULT = re.compile(r"loss|logit|output|pred")
 _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|best|last|save")  # what holds now and then
 
 
@@ -97,7 +98,7 @@ class Branches(Calls):
         is_rehearsed = at is not None and self.unknown_loops == at.depth and not at.parts
         if is_rehearsed and (likely := self._likely(node, scope)) is not None:
             return branches[0]() if likely else branches[1]()
-        if isinstance(value, Own) and not value.is_common:
+        if isinstance(value, Own) and not value.is_common and not _asks_for_result(node.test):
             return self._decide(node.test, value, scope.module, *branches)
         is_doubtful = not self._is_periodic(node.test, scope)
         if self.rehearsal is None:
@@ -121,7 +122,7 @@ class Branches(Calls):
                 return False
             if isinstance(node.test.op, ast.And) and True in known:
                 return True
-        is_last = isinstance(node.test, ast.Compare) and "len(" in ast.unparse(node.test)
+        is_last = isinstance(node.test, ast.Compare) and "len(" in unparsed(node.test)
         return False if is_last else None
 
     def _decide(self, test: ast.expr, own: Own, module: Module, *branches: Callable[[], Any]) -> Any:
@@ -177,10 +178,15 @@ def asks_for_none(test: ast.expr) -> bool:
     return isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot))
 
 
+def _asks_for_result(test: ast.expr) -> bool:
+    """Return whether a condition is that a model returned a loss: whether it does is the same in all processes."""
+    return asks_for_none(test) and _RESULT.search(unparsed(test)) is not None
+
+
 @lru_cache(maxsize=10_000)
 def is_periodic(test: ast.expr) -> bool:
     """Return whether a condition seems to hold now and then."""
-    return _PERIOD.search(ast.unparse(test)) is not None
+    return _PERIOD.search(unparsed(test)) is not None
 
 
 def _matches(pattern: ast.pattern, subject: Any) -> bool | None:

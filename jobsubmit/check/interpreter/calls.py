@@ -26,13 +26,14 @@ from jobsubmit.check.interpreter.memory import (
 from jobsubmit.check.interpreter.methods import method_of_container, method_of_text
 from jobsubmit.check.interpreter.noting import Noting, is_followed
 from jobsubmit.check.interpreter.of_torch import start_process
-from jobsubmit.check.interpreter.own import derived_call, mark_part, prepared
+from jobsubmit.check.interpreter.own import derived_call, mark_part, parts_of_loader, prepared
 from jobsubmit.check.interpreter.placing import MOVES
 from jobsubmit.check.interpreter.rehearsal import context_of
 from jobsubmit.check.interpreter.special import SPECIAL
 from jobsubmit.check.interpreter.wrappers import OWNER, STATE
 from jobsubmit.check.program.configuration import OpenFile
 from jobsubmit.check.program.hydra import HYDRA
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.check.program.objects import changed_later, is_record, reads_environment
 from jobsubmit.check.program.operations import PATH_METHODS, UNKNOWN, Several
 
@@ -69,6 +70,8 @@ class Calls(Noting):
                 self.note_model(node, callee, args, keywords, scope)
             context = context_of(node, callee, args, keywords) if not is_followed(callee) else None
             result = context or self.call(callee, args, keywords, is_open=is_open)
+            if isinstance(result, Record) and (path := tuple(self.path)) in self.trace.events:
+                self.trace.results.setdefault(path, set()).add(result.born)
         finally:
             self.path.pop()
         if result is UNKNOWN and callee == External("int") and self._is_product_with_zero(node, scope):
@@ -76,7 +79,7 @@ class Calls(Noting):
         if self.process is None or is_followed(callee):
             return result
         if self.rehearsal is not None and callee == External("len") and node.args and result is UNKNOWN:
-            return self.rehearsal.lengths.get(ast.unparse(node.args[0]), UNKNOWN)
+            return self.rehearsal.lengths.get(unparsed(node.args[0]), UNKNOWN)
         name = callee.name if isinstance(callee, External) else getattr(node.func, "attr", "?")
         if name == "state_dict" and isinstance(node.func, ast.Attribute) and not args and result is UNKNOWN:
             made = Record(STATE, is_open=True)
@@ -239,7 +242,7 @@ class Calls(Noting):
         for one in reversed(list(kind.line())):
             for statement in one.node.body:
                 if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                    if "ClassVar" not in ast.unparse(statement.annotation):
+                    if "ClassVar" not in unparsed(statement.annotation):
                         found[statement.target.id] = one.scope.names.get(statement.target.id, UNKNOWN)
         return found
 
@@ -277,6 +280,8 @@ class Calls(Noting):
         self.unknown_calls += 1
         self._forget_counts([*args, *keywords.values()])
         made = mark_part(Record(External(name), is_open=True), [*args, *keywords.values()])
+        if name.startswith("torch.utils.data.") and name.endswith(("DataLoader", "BatchSampler")):
+            made.content.update(parts_of_loader(name, args, keywords))
         self.wrappers.wrap(made, name, args, keywords)
         if name.endswith("DistributedDataParallel") and self.path and not self.doubts:
             self.places.wrap(self.path[-1], self.here, args, keywords)

@@ -33,7 +33,7 @@ from jobsubmit.check.interpreter.variables import Variables
 from jobsubmit.check.interpreter.wrappers import Wrappers
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed
-from jobsubmit.check.program.module import Function, Module
+from jobsubmit.check.program.module import Function, Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN, Several, has_gaps, lifted
 from jobsubmit.check.program.program import Program
 
@@ -78,6 +78,7 @@ class Expressions(Variables):
         self.beyond: dict[ast.Subscript, Place] = {}  # places that lists do not have
         self.unset: dict[ast.Name | ast.Attribute, Module] = {}  # what is read before it is set
         self.by_zero: dict[ast.BinOp | ast.AugAssign, Module] = {}  # divisions by zero
+        self.failed: dict[ast.Assert | ast.Raise, Module] = {}  # assertions that fail, and errors that are raised
         self.stored: dict[ast.AST, frozenset[str] | None] = {}  # attributes that functions may set
         self.happened = 0  # events until now
         self.eventful: set[ast.AST] = set()  # functions in which there were any
@@ -178,6 +179,10 @@ class Expressions(Variables):
         if type(key) is int and length and not -length <= key < length:
             self.beyond[node] = Place(scope.module, key, length)
 
+    def is_surely_executed(self) -> bool:
+        """Return whether a process surely comes here, by no condition that is not known."""
+        return self.branches == self.unknown_loops and self._is_surely_here()
+
     def _is_surely_here(self) -> bool:
         """Return whether a process surely comes to where it is followed now, and nothing catches an error there."""
         is_unsure = self.process is None or self.rehearsal is not None or self.doubts or self.handlers or self.tries
@@ -213,7 +218,7 @@ class Expressions(Variables):
         """Return the value of an operation; if it is not known, how it is scaled by the number of processes."""
         is_division = isinstance(node.op, (ast.Div, ast.FloorDiv)) or _is_remainder(node, values[0], parts[0])
         is_by_zero = is_division and type(values[1]) in (int, float) and values[1] == 0
-        if is_by_zero and self.branches == self.unknown_loops and self._is_surely_here():
+        if is_by_zero and self.is_surely_executed():
             self.by_zero[node] = scope.module
         result = self.operate(node.op, *values, in_place=isinstance(node, ast.AugAssign))
         if self.process is None or not (result is UNKNOWN or isinstance(result, Own)):
@@ -439,5 +444,5 @@ def _has_no(owner: Any, name: str) -> bool:
 
 def _is_remainder(node: ast.BinOp | ast.AugAssign, value: Any, written: ast.expr) -> bool:
     """Return whether an operator gives the remainder of a number, and does not format a text."""
-    is_number = type(value) in (int, float) or (value is UNKNOWN and _COUNTER.search(ast.unparse(written)) is not None)
+    is_number = type(value) in (int, float) or (value is UNKNOWN and _COUNTER.search(unparsed(written)) is not None)
     return isinstance(node.op, ast.Mod) and is_number

@@ -16,6 +16,7 @@ from jobsubmit.check.interpreter.memory import (
     FunctionValue,
     Record,
 )
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.training_arguments import KNOWN_CLASSES
 
@@ -87,7 +88,7 @@ def _object(run: Calls, kind: ClassValue, given: dict[str, Any]) -> Any:
 
 def _annotations(kind: ClassValue) -> dict[str, str]:
     return {
-        statement.target.id: ast.unparse(statement.annotation)
+        statement.target.id: unparsed(statement.annotation)
         for one in reversed(list(kind.line()))
         for statement in one.node.body
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)

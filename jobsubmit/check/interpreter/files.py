@@ -78,6 +78,8 @@ def _is_folder(run: Calls, args: list[Any], keywords: dict[str, Any]) -> bool:
 def find_files(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     """Return the files of the code that fit a pattern."""
     pattern = plain(args[0])
+    if keywords.keys() - {"recursive"}:
+        return UNKNOWN  # it begins elsewhere: `root_dir`
     if not isinstance(pattern, (str, PurePosixPath)) or str(pattern).startswith(("/", "..")):
         return UNKNOWN
     wanted = posixpath.normpath(str(pattern))

@@ -42,7 +42,9 @@ class Followed:
     say by which numbers losses and gradients are multiplied. Of `skipped` functions, some calls were not followed.
     `beyond` are places that it surely asks for, and that lists do not have, `on_cpu` wrappers for GPUs of models
     that are on the CPU, and `by_zero` divisions by zero to which it surely comes. `unset` are variables and fields that
-    it surely reads before it has set them.
+    it surely reads before it has set them, `failed` assertions and errors that surely end it.
+    By the paths of events, `owners` are the objects whose methods are called, 0 for one that is not known, and
+    `results` those that are made.
     """
 
     process: Process
@@ -60,6 +62,9 @@ class Followed:
     on_cpu: Sequence[OnCpu] = ()
     by_zero: Mapping[ast.BinOp | ast.AugAssign, Module] = field(default_factory=dict)
     unset: Mapping[ast.Name | ast.Attribute, Module] = field(default_factory=dict)
+    failed: Mapping[ast.Assert | ast.Raise, Module] = field(default_factory=dict)
+    owners: Mapping[tuple[ast.Call, ...], Set[int]] = field(default_factory=dict)
+    results: Mapping[tuple[ast.Call, ...], Set[int]] = field(default_factory=dict)
 
 
 def follow_processes(
@@ -89,6 +94,9 @@ def follow_processes(
             machine.places.on_cpu,
             machine.by_zero,
             machine.unset,
+            machine.failed,
+            trace.owners,
+            trace.results,
         )
         found.append(Followed(process, trace.events, trace.values, is_whole, is_nested, *known))
     return found

@@ -34,6 +34,7 @@ from jobsubmit.check.interpreter.memory import (
 )
 from jobsubmit.check.interpreter.methods import deep_copied
 from jobsubmit.check.interpreter.of_absl import OF_ABSL
+from jobsubmit.check.interpreter.of_configparser import OF_CONFIGPARSER
 from jobsubmit.check.interpreter.of_omegaconf import as_dict, value_of_omegaconf
 from jobsubmit.check.interpreter.of_re import OF_RE
 from jobsubmit.check.interpreter.of_timm import created_model
@@ -347,6 +348,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     **PARSERS,
     **FIELDS,
     **OF_ABSL,
+    **OF_CONFIGPARSER,
     **OF_FOLDERS,
     **OF_FILES,
     **OF_RE,

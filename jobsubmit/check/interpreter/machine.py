@@ -23,7 +23,7 @@ from jobsubmit.check.interpreter.memory import (
 from jobsubmit.check.interpreter.rehearsal import is_off
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, OutOfTimeError, Raised, Return
 from jobsubmit.check.interpreter.storing import names_stored
-from jobsubmit.check.program.module import FUNCTIONS, Module, origin
+from jobsubmit.check.program.module import FUNCTIONS, Module, origin, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import children
 
@@ -299,12 +299,18 @@ class Machine(Loops):
             self.value(node.exc, scope)
         if isinstance(raised, ast.Name) and raised.id == "NotImplementedError":
             return Return(UNKNOWN)  # of a class above the one that the object has
+        if self.is_surely_executed():
+            self.failed[node] = scope.module
         if self.is_lenient and not self.tries:
             return None
-        raise Raised(ast.unparse(raised).rpartition(".")[2] if raised is not None else "Exception")
+        raise Raised(unparsed(raised).rpartition(".")[2] if raised is not None else "Exception")
 
     def _assert(self, node: ast.Assert, scope: Scope) -> None:
-        if self.truth(node.test, scope) is False and (self.tries or not self.is_lenient):
+        if self.truth(node.test, scope) is not False:
+            return
+        if self.is_surely_executed():
+            self.failed[node] = scope.module
+        if self.tries or not self.is_lenient:
             raise Raised("AssertionError")
 
     def _expression(self, node: ast.Expr, scope: Scope) -> None:

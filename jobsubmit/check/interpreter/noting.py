@@ -79,7 +79,10 @@ class Noting(Attributes):
         self.happened += 1
         is_sure = not self.doubts and not self.handlers
         times = 2 if self.unknown_loops else 1
-        self.trace.happen(Event(node, self.here, name, held, given, tuple(self.path), is_sure, visible, times))
+        path = tuple(self.path)
+        owner = callee.owner if isinstance(callee, Method) else None
+        self.trace.owners.setdefault(path, set()).add(owner.born if isinstance(owner, Record) else 0)
+        self.trace.happen(Event(node, self.here, name, held, given, path, is_sure, visible, times))
 
     def _note_waiting(self, node: ast.Call, name: str, callee: Any, args: list[Any], keywords: dict[str, Any]) -> None:
         """Remember a call that waits for all processes, or changes the weights of a model."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.memory import Container, FunctionValue, boxed
 from jobsubmit.check.interpreter.special import follow_file
-from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.operations import UNKNOWN, lifted
 
 if TYPE_CHECKING:
     from jobsubmit.check.interpreter.machine import Machine
@@ -30,6 +30,8 @@ def _defined(kind: str) -> Callable[[Any, list[Any], dict[str, Any]], Any]:
             run.flags[name] = default if given is None else _converted(given, kind)
             if kind == "boolean" and f"no{name}" in words:
                 run.flags[name] = False
+            if (passed := run.given.get(f"--{name}")) is not None:  # by the launcher, to each process its own
+                run.flags[name] = lifted(int, passed) if kind == "integer" else passed
 
     return define
 

@@ -39,6 +39,8 @@ _KEEPS_FORM = frozenset(
 )
 _OF_SOURCES = 99  # no power
 _DATA = ("Tensor", "Variable")  # classes whose objects are data
+_OF_DATA = "torch.utils.data."
+_OF_LOADER = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler")
 _WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "Accelerator")
 
 
@@ -178,6 +180,21 @@ def mark_part(made: Record, sources: list[Any]) -> Record:
         if parts:
             made.content[_PART] = item_of(parts[0])
     return made
+
+
+def parts_of_loader(name: str, args: list[Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a loader of torch, or of a sampler of batches, that hold its samplers."""
+    if name.endswith("BatchSampler"):
+        return {"sampler": args[0] if args else keywords.get("sampler", UNKNOWN)}
+    given = {**dict(zip(_OF_LOADER, args, strict=False)), **keywords}
+    if given.get("batch_sampler") is not None:
+        return {"batch_sampler": given["batch_sampler"], "sampler": Record(External(f"{_OF_DATA}SequentialSampler"))}
+    sampler = given.get("sampler")
+    if sampler is None:
+        sampler = Record(External(f"{_OF_DATA}RandomSampler"), is_open=True)
+    batches = Record(External(f"{_OF_DATA}BatchSampler"), is_open=True)
+    batches.content["sampler"] = sampler
+    return {"sampler": sampler, "batch_sampler": batches}
 
 
 def taken_from(owner: Any, key: Any) -> Any:

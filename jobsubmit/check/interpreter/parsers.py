@@ -164,6 +164,13 @@ def _add_argument(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     return UNKNOWN
 
 
+def _add_signature(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
+    """Add the options that jsonargparse derives from a class or a function: which ones is not known."""
+    run.memory.touch(args[0])
+    args[0].is_open = True
+    return UNKNOWN
+
+
 def is_parser(value: Any) -> bool:
     return isinstance(value, Record) and value.kind in (External(_PARSER), External(_GROUP))
 
@@ -309,6 +316,10 @@ def _get_default(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     return UNKNOWN if held is None or not isinstance(args[1], str) else held.get_default(args[1])
 
 
+_OF_SIGNATURES = (
+    *("add_class_arguments", "add_function_arguments", "add_method_arguments", "add_subclass_arguments"),
+    *("add_subcommands", "add_lightning_class_args", "add_optimizer_args", "add_lr_scheduler_args"),
+)
 _OF_ADDERS = {
     "add_argument": _add_argument,
     **dict.fromkeys(("add_argument_group", "add_mutually_exclusive_group"), _group),
@@ -323,6 +334,7 @@ PARSERS: Mapping[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     f"{_GROUP}.set_defaults": _set_defaults,
     f"{_PARSER}.set_defaults": _set_defaults,
     f"{_PARSER}.add_subparsers": _subparsers,
+    **dict.fromkeys(tuple(f"{_PARSER}.{name}" for name in _OF_SIGNATURES), _add_signature),
     f"{_PARSER}.get_default": _get_default,
     f"{_SUBPARSERS}.add_parser": _add_parser,
     **dict.fromkeys((f"{_PARSER}.parse_args", f"{_PARSER}.parse_intermixed_args"), _parse),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jobsubmit.check.interpreter.memory import ClassValue, Container, Record
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, unparsed
 
 MOVES = ("to", "cuda")
 _DEEPEST = 6
@@ -56,4 +56,4 @@ def _parts(model: Any, depth: int = 0) -> list[Record]:
 
 def _is_made_on_cpu(model: Record) -> bool:
     classes = model.kind.line() if isinstance(model.kind, ClassValue) else []
-    return not any(_PLACES.search(ast.unparse(one.node)) for one in classes)
+    return not any(_PLACES.search(unparsed(one.node)) for one in classes)

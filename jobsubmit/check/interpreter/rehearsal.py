@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jobsubmit.check.interpreter.memory import External, Record
-from jobsubmit.check.program.module import Function, Module, spelled
+from jobsubmit.check.program.module import Function, Module, spelled, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.tree import walk
@@ -121,7 +121,7 @@ class Rehearsal:
 
 def is_update(call: ast.Call) -> bool:
     """Return whether a call is a step of an optimizer, by its words."""
-    return _STEPS.search(ast.unparse(call.func)) is not None
+    return _STEPS.search(unparsed(call.func)) is not None
 
 
 def switches_exchange(program: Program) -> bool:
@@ -175,7 +175,7 @@ def looped(iterated: ast.expr) -> str:
     """Return the words of what a loop goes through, without `enumerate` and its like around."""
     while isinstance(iterated, ast.Call) and iterated.args:
         iterated = iterated.args[0]
-    return ast.unparse(iterated)
+    return unparsed(iterated)
 
 
 def same_as_looped(loop: ast.For | ast.AsyncFor, module: Module) -> tuple[frozenset[str], frozenset[str]]:
@@ -190,7 +190,7 @@ def same_as_looped(loop: ast.For | ast.AsyncFor, module: Module) -> tuple[frozen
     }
     words = {looped(loop.iter)}
     words |= {looped(set_once[word]) for word in words if word in set_once and set_once[word].args}
-    lengths = {name for name, value in set_once.items() if ast.unparse(value) in {f"len({word})" for word in words}}
+    lengths = {name for name, value in set_once.items() if unparsed(value) in {f"len({word})" for word in words}}
     return frozenset(words), frozenset(lengths)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from jobsubmit.check.interpreter.memory import Container, Own, Record
 from jobsubmit.check.interpreter.process import Process
 from jobsubmit.check.interpreter.rehearsal import Update
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 
 _OF_WORLD = re.compile(r"world|size|replica|n_?gpus?\b|num_gpu|n_?procs?\b|num_proc|\bws\b", re.IGNORECASE)
@@ -82,7 +82,7 @@ def power_of_number(value: Any, node: ast.AST, process: Process | None, *, is_ex
 
     Unless it `is_exact`, another number may be the same by chance: only words such as `world_size` tell then.
     """
-    is_named = is_exact or _OF_WORLD.search(ast.unparse(node)) is not None
+    is_named = is_exact or _OF_WORLD.search(unparsed(node)) is not None
     if process is None or process.world_size == 1 or not is_named:
         return 0
     if type(value) not in (int, float):

@@ -121,6 +121,8 @@ class Trace:
     skipped: set[ast.AST] = field(default_factory=set)  # functions of which not all calls were followed
     parsed: dict[ast.AST, Parsed] = field(default_factory=dict)
     events: dict[tuple[ast.Call, ...], Event] = field(default_factory=dict)
+    owners: dict[tuple[ast.Call, ...], set[int]] = field(default_factory=dict)  # objects whose methods are called
+    results: dict[tuple[ast.Call, ...], set[int]] = field(default_factory=dict)  # and those that calls make
     made: set[ast.ClassDef] = field(default_factory=set)  # the classes of which there were objects
 
     @property

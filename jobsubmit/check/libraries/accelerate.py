@@ -17,7 +17,7 @@ from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.thawing import thawed_by_argument
 from jobsubmit.check.origins import keywords_of, last_value, origins, words_of
 from jobsubmit.check.program.calls import given_for, hides_arguments
-from jobsubmit.check.program.module import Module, class_around, spelled
+from jobsubmit.check.program.module import Module, class_around, spelled, unparsed
 from jobsubmit.check.program.objects import is_torch_module, made
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters
@@ -71,7 +71,7 @@ def _not_prepared(code: Code) -> Iterator[Finding]:
     reached = [(module, call) for module, call, _ in code.reached.calls if is_prepare(call)]
     sure = [call for module, call in reached if code.reached.is_sure(call, module)]
     prepares = sure or [call for _, call in reached]
-    given = {ast.unparse(arg) for call in prepares for arg in call.args}
+    given = {unparsed(arg) for call in prepares for arg in call.args}
     if not prepares or any(hides_arguments(call) for call in prepares):
         return
     loops = sorted(_loops(code, given), key=lambda one: -code.reached.of(one[1], one[0]))
@@ -97,7 +97,7 @@ def _left_on_cpu(code: Code, given: set[str]) -> Iterator[Finding]:
         name = spelled(loader)
         if not _OF_VALIDATION.search(name) or not code.reached.of(loop, module):
             continue
-        body = "\n".join(map(ast.unparse, loop.body))
+        body = "\n".join(map(unparsed, loop.body))
         calls_model = any(re.search(rf"\b{re.escape(one)}\b", body) for one in given)
         if calls_model and not _MOVES.search(body) and _is_unprepared_loader(code, loader, module):
             yield Finding(
@@ -144,7 +144,7 @@ def _looped(iterated: ast.expr, module: Module) -> ast.Name | ast.Attribute | No
 
 def _is_shown(call: ast.Call) -> bool:
     """Return whether a call only goes through what it is given: `enumerate(loader)`, `tqdm(loader)`."""
-    return ast.unparse(call.func).rpartition(".")[2] in _SHOWS
+    return unparsed(call.func).rpartition(".")[2] in _SHOWS
 
 
 def _accelerates(loop: ast.For) -> bool:
@@ -186,14 +186,14 @@ def _is_prepared(code: Code, loader: ast.Name | ast.Attribute, module: Module, d
         reached = [one for one in statements if code.reached.of(one, module) and not _is_only_of_resumed(one, module)]
         sources = [_without_skipping(one.value) for one in reached]
         return any(
-            _OF_ACCELERATOR.search(ast.unparse(one))
+            _OF_ACCELERATOR.search(unparsed(one))
             or (isinstance(one, ast.Name) and depth < _DEEPEST and _is_prepared(code, one, module, depth + 1))
             for one in sources
         )
     for home, target in code.program.attribute_stores.get(loader.attr, ()):
         value = assigned_to(target, home)
         statement = next((above for above in home.above(target) if isinstance(above, ast.Assign)), None)
-        if statement is not None and _OF_ACCELERATOR.search(ast.unparse(statement.value)):
+        if statement is not None and _OF_ACCELERATOR.search(unparsed(statement.value)):
             return True
         if isinstance(value, ast.Name) and _is_prepared(code, value, home):
             return True
@@ -243,7 +243,7 @@ def _counted_apart(code: Code) -> Iterator[Finding]:
             continue
         scope = module.scope_of(loop)
         counted = {
-            ast.unparse(node.target)
+            unparsed(node.target)
             for node in walk(loop)
             if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
         }
@@ -252,16 +252,16 @@ def _counted_apart(code: Code) -> Iterator[Finding]:
             for node in walk(scope)
             if isinstance(node, ast.BinOp)
             and isinstance(node.op, ast.Div)
-            and {ast.unparse(node.left), ast.unparse(node.right)} <= counted
+            and {unparsed(node.left), unparsed(node.right)} <= counted
         ]
         later = (node for node in walk(scope) if isinstance(node, ast.Call) and node.lineno >= loop.lineno)
-        if quotients and not any(_COMBINES.search(ast.unparse(node.func)) for node in later):
+        if quotients and not any(_COMBINES.search(unparsed(node.func)) for node in later):
             if "prepare" in words_of(code, loader, module):
                 yield Finding(
                     "warning",
                     "part-as-whole",
                     module.where(quotients[0]),
-                    f"each process has seen its own part of {spelled(loader)} only: `{ast.unparse(quotients[0])}` is a "
+                    f"each process has seen its own part of {spelled(loader)} only: `{unparsed(quotients[0])}` is a "
                     "result of that part",
                     "gather what all processes have first: accelerator.gather_for_metrics((predictions, labels))",
                 )
@@ -277,7 +277,7 @@ def _may_be(code: Code, node: ast.expr, module: Module) -> list[Any]:
 
 def _never_accumulated(code: Code) -> Iterator[Finding]:
     """Yield a warning where Accelerate is to accumulate gradients, but no step uses `accumulate`."""
-    if {"accumulate", "no_sync"} & code.names:
+    if {"accumulate", "no_sync"} & code.names_in_use:
         yield from _accumulates_nothing(code)
         return
     for module, call in code.calls(ACCELERATOR):
@@ -409,7 +409,7 @@ def _trains_unwrapped(code: Code) -> Iterator[Finding]:
         around = "\n".join(_conditions(call, module))
         block = next((above for above in module.above(call) if isinstance(above, (ast.If, ast.For, ast.While))), call)
         uses_wrapper = any(
-            isinstance(one, ast.Call) and ast.unparse(one.func) == ast.unparse(made.args[0])
+            isinstance(one, ast.Call) and unparsed(one.func) == unparsed(made.args[0])
             for statement in (block.body if isinstance(block, ast.If) else [block])
             for one in walk(statement)
         )
@@ -420,7 +420,7 @@ def _trains_unwrapped(code: Code) -> Iterator[Finding]:
                 module.where(call),
                 f"{spelled(call.func)} is the model inside the wrapper: the gradients are not averaged, and each "
                 "process trains a model of its own",
-                f"call {ast.unparse(made.args[0])}",
+                f"call {unparsed(made.args[0])}",
             )
             return
 
@@ -451,14 +451,14 @@ def _conditions(node: ast.AST, module: Module) -> Iterator[str]:
     """Yield the conditions and the contexts that a node is in."""
     for above in module.above(node):
         if isinstance(above, ast.If):
-            yield ast.unparse(above.test)
+            yield unparsed(above.test)
         elif isinstance(above, ast.With):
-            yield from (ast.unparse(item.context_expr) for item in above.items)
+            yield from (unparsed(item.context_expr) for item in above.items)
 
 
 def _is_asked_first(node: ast.Attribute, module: Module) -> bool:
     """Return whether a condition about the model, or about the kind of wrapper, decides whether it is asked."""
-    tests = [ast.unparse(above.test) for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp))]
+    tests = [unparsed(above.test) for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp))]
     return any(
         word in test for test in tests for word in (spelled(node.value), "distributed_type", "fsdp", "deepspeed")
     )

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import last_value, origins
-from jobsubmit.check.program.module import Module, own_method
+from jobsubmit.check.origins import last_value, seen_through
+from jobsubmit.check.program.module import FUNCTIONS, Module, own_method, returned_values, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -56,16 +56,28 @@ def _prepares_loss(code: Code) -> Iterator[Finding]:
     for module, call, _ in code.reached.calls:
         for given in call.args if is_prepare(call) else ():
             made = last_value(given, module) if isinstance(given, ast.Name) else None
-            if made is not None and any(_is_loss(code, part, home) for home, part in origins(code, made, module)):
+            if made is not None and any(_is_loss(code, part, home) for home, part in _made_by(code, made, module)):
                 yield Finding(
                     "warning",
                     "prepared-loss",
                     module.where(call),
-                    f"{ast.unparse(given)} has no parameters: on CPUs, accelerate wraps it in DistributedDataParallel, "
+                    f"{unparsed(given)} has no parameters: on CPUs, accelerate wraps it in DistributedDataParallel, "
                     "which refuses that",
                     "leave it out of prepare(): a loss need not be prepared",
                 )
                 return
+
+
+def _made_by(code: Code, node: ast.expr, module: Module) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield an expression, or what the function of the program that it calls returns."""
+    found = code.program.called(node, module) if isinstance(node, ast.Call) else None
+    if found is None or not isinstance(found[1], FUNCTIONS):
+        yield module, node
+        return
+    for returned in returned_values(found[1]):
+        made = seen_through(returned, found[0])
+        if made is not None:
+            yield found[0], made
 
 
 def _is_loss(code: Code, node: ast.AST, module: Module) -> bool:
@@ -80,7 +92,7 @@ def _is_loss(code: Code, node: ast.AST, module: Module) -> bool:
     bases = [code.program.name_of(base, home) for base in owner.bases]
     maker = own_method(owner, "__init__")
     made = [one.func for one in walk(maker) if isinstance(one, ast.Call)] if maker is not None else []
-    is_plain = all(_is_loss_of_torch(code.program.name_of(one, home)) or "super" in ast.unparse(one) for one in made)
+    is_plain = all(_is_loss_of_torch(code.program.name_of(one, home)) or "super" in unparsed(one) for one in made)
     given = [*node.args, *(keyword.value for keyword in node.keywords)]
     is_of_torch = any(base == "torch.nn.Module" or _is_loss_of_torch(base) for base in bases)
     return (

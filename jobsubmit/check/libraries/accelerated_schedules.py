@@ -12,7 +12,7 @@ from jobsubmit.check.libraries.accelerate_on_cpus import is_prepare
 from jobsubmit.check.libraries.prepared import holds_prepared
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -38,7 +38,7 @@ def check_accelerated_schedules(code: Code) -> Iterator[Finding]:
 
 def _steps_as_called(code: Code) -> bool:
     """Return whether a setting may have Accelerate make one step for each call."""
-    names = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
+    names = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names_in_use
     return not names.isdisjoint(("split_batches", "step_scheduler_with_optimizer"))
 
 
@@ -92,7 +92,7 @@ def _is_scaled(node: ast.AST, *operators: type[ast.operator]) -> bool:
 
 
 def _of_epochs(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:
-    texts = {call: ast.unparse(call).lower() for call in prepared}
+    texts = {call: unparsed(call).lower() for call in prepared}
     of_epochs = {call for call, text in texts.items() if "epoch" in text and not _OF_WORLD.search(text)}
     for module, call, _ in code.reached.calls:
         if (

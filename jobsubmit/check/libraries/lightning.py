@@ -10,19 +10,14 @@ from typing import Any
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.libraries.lightning_figures import check_figures, check_figures_of_zero
+from jobsubmit.check.libraries.lightning_samplers import check_samplers
+from jobsubmit.check.libraries.lightning_settings import TRAINERS, files_named, settings_of_cli, trainer_composed
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.configuration import parse_text
-from jobsubmit.check.program.module import Module, is_of_self, spelled
+from jobsubmit.check.program.module import Module, is_of_self, spelled, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
-TRAINERS = (
-    *("lightning.Trainer", "lightning.pytorch.Trainer", "lightning.pytorch.trainer.Trainer"),
-    *("lightning.pytorch.trainer.trainer.Trainer", "pytorch_lightning.Trainer", "pytorch_lightning.trainer.Trainer"),
-    *("pytorch_lightning.trainer.trainer.Trainer", "lightning.Fabric", "lightning.fabric.Fabric"),
-    "lightning_fabric.Fabric",
-)
 _DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
 _OLD_DEVICES = ("num_processes", "gpus")  # of Lightning 1
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
@@ -53,6 +48,7 @@ def check_lightning(code: Code, read: Callable[[str], str], *, is_by_fabric: boo
     if {"LightningCLI"} & code.names and (code.facts.has_launcher or code.facts.mode == "command"):
         yield from _nodes_in_configuration(code, read)
     yield from _prepared_by_one(code)
+    yield from check_samplers(code, read)
     yield from check_figures(code)
     yield from check_figures_of_zero(code)
 
@@ -188,18 +184,12 @@ def _nodes_configured(code: Code, given: ast.expr, read: Callable[[str], str]) -
     )
     if is_set or name in " ".join(code.facts.argv).replace("-", "_"):
         return UNKNOWN
-    files = _files_named(code, (".yaml", ".yml", ".json", ".ini"))
+    files = files_named(code, (".yaml", ".yml", ".json", ".ini"))
     files += ["defaults.ini"] if code.program.imports("prefigure") else []
     found = [one for file in files for one in re.findall(rf"(?m)^\W*{name}\W*[:=]\s*(\d+)\b", read(file))]
     if found:
         return 1 if {*found} == {"1"} else UNKNOWN  # a graph may have nodes, too
     return default if files and name not in code.program.configured_names else UNKNOWN
-
-
-def _files_named(code: Code, endings: tuple[str, ...]) -> list[str]:
-    """Return the files with these endings that arguments name, alone or after `=`."""
-    words = [word.partition("=")[2] or word for word in code.facts.argv]
-    return [word for word in words if word.endswith(endings)]
 
 
 def _may_name_nodes(code: Code) -> bool:
@@ -248,15 +238,6 @@ def _nodes_composed(code: Code) -> Iterator[Finding]:
         )
 
 
-def trainer_composed(code: Code) -> tuple[str, dict[str, Any]] | None:
-    """Return what Hydra's configuration calls Lightning's Trainer, and its settings; None if it has none."""
-    composed = code.values.composed
-    for name, part in composed.values.items() if composed is not None and composed.is_complete else ():
-        if isinstance(part, dict) and part.get("_target_") in TRAINERS:
-            return name, part
-    return None
-
-
 def _is_trainer(code: Code, name: str) -> bool:
     """Return whether a name is Lightning's Trainer, or a class of the program that inherits from LightningLite."""
     found = code.program.definition(name)
@@ -272,7 +253,7 @@ def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[
         str(keyword.arg) for _, keyword in code.program.of(ast.keyword)
     }:
         return
-    settings = _settings_of_trainer(code, read)
+    settings = settings_of_cli(code, read)
     accelerator, place = settings.get("accelerator", (None, ""))
     if accelerator in ("gpu", "cuda") and code.facts.gpus == 0:
         yield Finding(
@@ -313,64 +294,35 @@ def _has_plain_cli(code: Code) -> bool:
     )
 
 
-def _settings_of_trainer(code: Code, read: Callable[[str], str]) -> dict[str, tuple[object, str]]:
-    """Return what LightningCLI gives its Trainer, with the place: its defaults, then files, then arguments."""
-    files = _files_named(code, (".yaml", ".yml"))
-    field = "command" if code.facts.mode == "command" else "args"
-    place = files[0] if files else field
-    settings: dict[str, tuple[object, str]] = {"num_nodes": (1, place)}
-    if code.facts.gpus == 0:
-        settings["devices"] = (1, place)  # of CPUs, Lightning takes one
-    for module, call, name in code.reached.calls:
-        if name.rpartition(".")[2] == "LightningCLI":
-            if argument(call, "trainer_class") is not None or hides_arguments(call):
-                return {}
-            defaults = code.values.of(argument(call, "trainer_defaults"), module)
-            given = defaults.items() if isinstance(defaults, dict) else ()
-            settings |= {str(key): (value, module.where(call)) for key, value in given}
-    for file in files:
-        whole = _mapping(read(file))
-        for part in (whole, *(one for one in whole.values() if isinstance(one, dict))):  # of a subcommand, perhaps
-            trainer = part.get("trainer")
-            settings |= {key: (value, file) for key, value in trainer.items()} if isinstance(trainer, dict) else {}
-    for before, word in pairwise(("", *code.facts.argv)):
-        name, _, value = word.partition("=") if "=" in word else (before, "", word)
-        key, read_as = name.removeprefix("--trainer."), int(value) if value.isdecimal() else value
-        if key != name and settings.get(key, (None, ""))[0] != read_as:
-            settings[key] = (read_as, field)
-    return settings
-
-
-def _mapping(text: str) -> dict[str, object]:
-    """Return what a YAML text says, if it is a mapping."""
-    found = parse_text(text)
-    return found if isinstance(found, dict) else {}
-
-
 def _prepared_by_one(code: Code) -> Iterator[Finding]:
     """Yield a warning for state that prepare_data sets: Lightning calls it in one process of each node only."""
     for module, owner in code.program.of(ast.ClassDef):
-        if not any(ast.unparse(base).rpartition(".")[2] in _DATA_MODULES for base in owner.bases):
+        if not any(unparsed(base).rpartition(".")[2] in _DATA_MODULES for base in owner.bases):
             continue
-        for method in (
-            node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "prepare_data"
-        ):
-            for node in filter(is_of_self, map(_changed, _with_own_methods(method, owner))):
+        by_all = {name for one in _methods(owner, "setup") for name in _called_in(one)}
+        for method in _methods(owner, "prepare_data") if "self.prepare_data" not in by_all else ():
+            for node in filter(is_of_self, map(_changed, _with_own_methods(method, owner, by_all))):
                 yield Finding(
                     "warning",
                     "prepared-by-one",
                     module.where(node),
-                    f"prepare_data sets {ast.unparse(node)}, and only one process of each node calls prepare_data",
+                    f"prepare_data sets {unparsed(node)}, and only one process of each node calls prepare_data",
                     "set it in setup(), which every process calls",
                 )
                 return
 
 
-def _with_own_methods(method: ast.FunctionDef, owner: ast.ClassDef) -> Iterator[ast.AST]:
-    """Yield the nodes of a method, and of those of its class that it calls and that setup() does not."""
-    setups = [one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == "setup"]
-    others = {spelled(node.func) for one in setups for node in walk(one) if isinstance(node, ast.Call)}
-    called = {spelled(node.func) for node in walk(method) if isinstance(node, ast.Call)} - others
+def _methods(owner: ast.ClassDef, name: str) -> list[ast.FunctionDef]:
+    return [one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == name]
+
+
+def _called_in(method: ast.FunctionDef) -> set[str]:
+    return {spelled(node.func) for node in walk(method) if isinstance(node, ast.Call)}
+
+
+def _with_own_methods(method: ast.FunctionDef, owner: ast.ClassDef, by_all: set[str]) -> Iterator[ast.AST]:
+    """Yield the nodes of a method, and of those of its class that it calls, and that are not called `by_all`."""
+    called = _called_in(method) - by_all
     yield from walk(method)
     for one in owner.body:
         if isinstance(one, ast.FunctionDef) and f"self.{one.name}" in called:

@@ -37,6 +37,8 @@ def check_figures(code: Code) -> Iterator[Finding]:
         passed = _passed_by_validation(method, module)
         if passed is None or argument(call, "sync_dist") is not None or not code.may_be_used(call, module):
             continue
+        if code.is_of_unused_class(call, module):
+            continue
         for name, value in _logged(call, module):
             figure = _watched(code, name, watched, passed, module)
             if figure is not None and not _is_combined(code, value, module):

@@ -9,7 +9,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.installed.libraries import Libraries
 from jobsubmit.check.installed.signatures import accepted_names
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Function, Module, class_around, own_method
+from jobsubmit.check.program.module import Function, Module, class_around, own_method, unparsed
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 10  # calls that hand on the arguments
@@ -95,7 +95,7 @@ def _reads_another(kwargs: ast.Name, module: Module, name: str) -> bool:
 def _is_refused(code: Code, call: ast.Call, module: Module, name: str, depth: int) -> bool:
     """Return whether what a call calls surely does not accept an argument."""
     owner = class_around(call, module)
-    is_of_class_above = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value).startswith("super(")
+    is_of_class_above = isinstance(call.func, ast.Attribute) and unparsed(call.func.value).startswith("super(")
     if owner is not None and is_of_class_above:
         return len(owner.bases) == 1 and _refuses(code, owner.bases[0], module, name, depth)
     return _refuses(code, call.func, module, name, depth)

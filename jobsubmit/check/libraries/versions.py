@@ -14,7 +14,7 @@ from jobsubmit.check.imports import is_in_branch, may_fail
 from jobsubmit.check.installed.signatures import accepted_names, members_of, positional_names
 from jobsubmit.check.origins import last_value, seen_through, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.common.finding import Finding
 
 # Of transformers, Lightning and torch.
@@ -287,14 +287,14 @@ def _views(code: Code) -> Iterator[Finding]:
                 compared = last_value(name, module)
             case _:
                 continue
-        if not isinstance(end, ast.Name) or ast.unparse(call.args[-1] if call.args else call) != "-1":
+        if not isinstance(end, ast.Name) or unparsed(call.args[-1] if call.args else call) != "-1":
             continue
         if compared is not None and _is_of_transposed(compared, module) and _counts_more(code, call, module):
             yield Finding(
                 "warning",
                 "library-version",
                 module.where(call),
-                f"torch 1.7 and later refuse {ast.unparse(call)}: the tensor is a transposed one",
+                f"torch 1.7 and later refuse {unparsed(call)}: the tensor is a transposed one",
                 "use reshape() instead of view()",
             )
             return
@@ -348,7 +348,7 @@ def _is_optional(node: ast.AST, module: Module) -> bool:
     """Return whether the program goes on if something fails, or asks for a version, or whether it is there, before."""
     tests = [above.test for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp, ast.While))]
     tests += [part for above in module.above(node) if isinstance(above, ast.BoolOp) for part in above.values]
-    return may_fail(node, module) or any(_ASKS.search(ast.unparse(test)) for test in tests)
+    return may_fail(node, module) or any(_ASKS.search(unparsed(test)) for test in tests)
 
 
 def _pin(top: str) -> str:

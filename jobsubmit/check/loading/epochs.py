@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
-from jobsubmit.check.code import Code
-from jobsubmit.check.loading.sampler import is_for_training
-from jobsubmit.check.origins import last_value
+from jobsubmit.check.code import LOADERS, Code
+from jobsubmit.check.loading.divided import has_epochs
+from jobsubmit.check.loading.loaders import is_for_training
+from jobsubmit.check.origins import last_value, origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
@@ -18,17 +20,20 @@ _LONGEST_WAY = 3  # from a function to one that calls it
 _SHUFFLE = 3  # the position of the argument of DistributedSampler
 # They give samplers their epochs themselves.
 _SET_EPOCHS = ("accelerate", "composer", "fastai", "ignite", "lightning", "mmcv", "mmengine", "pytorch_lightning")
+_EPOCH = re.compile(r"(?:cur(?:rent)?_|i_?)?epoch(?:_(?:idx|num|number|i))?")
+_COUNTS = re.compile(r"step|iter|round|seed|pass")
 
 
 def check_epochs(code: Code) -> Iterator[Finding]:
     """Yield a warning if the data has the same order in every epoch."""
     if code.world_size != 1:
         yield from _constant_epoch(code)
+        yield from _given_to_others(code)
         yield from _no_epoch(code)
 
 
 def _no_epoch(code: Code) -> Iterator[Finding]:
-    if _sets_epochs(code) or code.uses(*_SET_EPOCHS) or not _has_epochs(code):
+    if _sets_epochs(code) or code.uses(*_SET_EPOCHS) or not has_epochs(code):
         return
     for module, call, name in code.reached.calls:
         is_sampler = name.startswith("torch.") and name.endswith(".DistributedSampler")
@@ -56,13 +61,20 @@ def _sets_epochs(code: Code) -> bool:
     """Return whether anything may give a sampler its epoch: a function that is named nowhere does not."""
     for module, node in code.program.of(ast.Attribute):
         if node.attr == "epoch" and isinstance(node.ctx, ast.Store):
-            if "sampler" in ast.unparse(node.value):
+            if "sampler" in unparsed(node.value):
                 return True
         if node.attr == "set_epoch" and not _passes_on(node, module):
             is_called = code.may_be_used(node, module) and not code.passes_by(node, module)
-            if is_called or code.looks_up_names:
+            if code.looks_up_names or (is_called and not _is_of_other_program(code, node, module)):
                 return True
     return code.looks_elsewhere
+
+
+def _is_of_other_program(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether a node is in a function at the top of a module that nothing calls: that of another script."""
+    function = module.function_of(node)
+    is_at_top = function is not None and module.definitions.get(function.name) is function
+    return is_at_top and function is not None and not code.reached.of(function.body[0], module)
 
 
 def _passes_on(node: ast.AST, module: Module) -> bool:
@@ -71,30 +83,10 @@ def _passes_on(node: ast.AST, module: Module) -> bool:
     return function is not None and function.name == "set_epoch"
 
 
-def _has_epochs(code: Code) -> bool:
-    for module, node in code.program.of(ast.For, ast.While):
-        if isinstance(node, ast.For) and "epoch" in ast.unparse(node.target) + ast.unparse(node.iter):
-            if code.reached.of(node, module) and not _is_single_pass(code, module, node):
-                return True
-        if isinstance(node, ast.While) and (isinstance(node.test, ast.Compare) or getattr(node.test, "value", False)):
-            loops = [inner for inner in walk(node) if isinstance(inner, (ast.For, ast.YieldFrom))]
-            sources = [inner.iter if isinstance(inner, ast.For) else inner.value for inner in loops]
-            if any("loader" in ast.unparse(source) for source in sources):
-                return True
-    return False
-
-
-def _is_single_pass(code: Code, module: Module, loop: ast.For) -> bool:
-    if not isinstance(loop.iter, ast.Call) or ast.unparse(loop.iter.func) != "range":
-        return False
-    value = code.values.of(loop.iter, module)
-    return isinstance(value, list) and len(value) <= 1
-
-
 def _is_shuffling(code: Code, call: ast.Call, module: Module) -> bool:
     node = argument(call, "shuffle", _SHUFFLE)
     shuffle = code.values.of(node, module)
-    if hides_arguments(call) or shuffle is False or "epoch" in ast.unparse(argument(call, "seed") or ast.Pass()):
+    if hides_arguments(call) or shuffle is False or "epoch" in unparsed(argument(call, "seed") or ast.Pass()):
         return False
     return is_for_training(call, module)
 
@@ -107,7 +99,11 @@ def _constant_epoch(code: Code) -> Iterator[Finding]:
         and (call.func.attr == "set_epoch" and len(call.args) == 1)
         and (code.reached.of(call, module) or _is_of_iterator(call, module))
     ]
-    always = [(module, call) for module, call in calls if _is_number_of_sampler(call, module)]
+    always = [
+        (module, call)
+        for module, call in calls
+        if _is_number_of_sampler(call, module) or _is_beside_epoch(call, module)
+    ]
     before = [(module, call) for module, call in calls if _is_before_epochs(code, call, module)]
     if before and len(before) == len(calls):
         yield Finding(
@@ -124,9 +120,59 @@ def _constant_epoch(code: Code) -> Iterator[Finding]:
             "warning",
             "set-epoch",
             module.where(call),
-            f"set_epoch({ast.unparse(call.args[0])}) in every epoch: the sampler uses the same order each time",
+            f"set_epoch({unparsed(call.args[0])}) in every epoch: the sampler uses the same order each time",
             "pass the number of the epoch",
         )
+
+
+def _is_beside_epoch(call: ast.Call, module: Module) -> bool:
+    """Return whether set_epoch() gets another parameter of a function that is given the epoch: `set_epoch(task)`."""
+    given, function = call.args[0], module.function_of(call)
+    if not isinstance(given, ast.Name) or function is None or "epoch" in given.id.lower():
+        return False
+    own = parameters(function)
+    is_other = given.id in own and (function, given.id) not in module.own_stores and not _COUNTS.search(given.id)
+    return is_other and any(_EPOCH.fullmatch(name) for name in own)
+
+
+def _given_to_others(code: Code) -> Iterator[Finding]:
+    """Yield a warning where only `loader.sampler` gets the epoch, of a loader whose batches another sampler makes.
+
+    Source: DataLoader of torch 2.9: with `batch_sampler`, its `sampler` is a SequentialSampler, which nothing asks.
+    """
+    calls = [(module, call) for module, call, _ in code.reached.calls if getattr(call.func, "attr", "") == "set_epoch"]
+    for module, call in calls:
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        loader = owner.value if isinstance(owner, ast.Attribute) and owner.attr == "sampler" else None
+        if loader is None or "batch_sampler" in unparsed(loader) or not _batches_by_other(code, loader, module):
+            return
+    if calls:
+        module, call = calls[0]
+        loader_name = unparsed(call.func).removesuffix(".sampler.set_epoch")
+        yield Finding(
+            "warning",
+            "set-epoch",
+            module.where(call),
+            f"{loader_name} has a batch_sampler, so its .sampler is another one, which it does not use: the sampler of "
+            "the batches uses the same order in every epoch",
+            f"call it on {loader_name}.batch_sampler.sampler, or on the DistributedSampler itself",
+        )
+
+
+def _batches_by_other(code: Code, loader: ast.expr, module: Module) -> bool:
+    """Return whether a loader is surely made with a `batch_sampler` around a DistributedSampler."""
+    made = [
+        (home, part)
+        for home, part in origins(code, loader, module)
+        if isinstance(part, ast.Call) and code.program.name_of(part.func, home) in LOADERS
+    ]
+    made = [(home, call) for home, call in made if code.reached.of(call, home)]
+    return bool(made) and all(
+        (given := argument(call, "batch_sampler", 4)) is not None
+        and code.values.of(given, home) is not None
+        and "DistributedSampler" in words_of(code, given, home)
+        for home, call in made
+    )
 
 
 def _is_of_iterator(call: ast.Call, module: Module) -> bool:
@@ -156,7 +202,7 @@ def _is_before_epochs(code: Code, call: ast.Call, module: Module, depth: int = 0
     loops = [node for node in walk(module.scope_of(call)) if isinstance(node, ast.For)]
     if not around.isdisjoint(loops) or any(isinstance(above, ast.While) for above in around):
         return False
-    if any("epoch" in ast.unparse(loop.target) and loop.lineno > call.lineno for loop in loops):
+    if any("epoch" in unparsed(loop.target) and loop.lineno > call.lineno for loop in loops):
         return True
     function = module.function_of(call)
     callers = code.program.calls_to(function, module) if function is not None and depth < _LONGEST_WAY else ()

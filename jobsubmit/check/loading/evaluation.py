@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.collectives.calls import BARRIERS, CollectiveFinder, finder_of
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method, returned_values, spelled
+from jobsubmit.check.program.module import (
+    FUNCTIONS,
+    Function,
+    Module,
+    class_around,
+    is_of_self,
+    own_method,
+    returned_values,
+    spelled,
+    unparsed,
+)
 from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
@@ -29,6 +39,7 @@ _ADDS_UP = frozenset(
 _DEEPEST = 2  # functions that call each other
 _OF_TIME = re.compile(r"time|elapsed|latency|duration|memory")
 _EVALUATES = re.compile(r"_?(?:validate|validation|evaluate|eval|test)(?:_\w+)?")
+_FILLS = re.compile(r"(?:update|add|append|set|load|sync|reduce|reset)(?:_|$)")  # methods that change a meter
 _EVALUATOR = re.compile(r"Evaluat|Validat|Tester")
 
 
@@ -37,22 +48,33 @@ def check_evaluation(code: Code) -> Iterator[Finding]:
     if not (code.leaves_data_to_program and code.is_parallel):
         return
     yield from _not_combined(code)
-    if _ADDS_UP & code.names:
-        return
+    finder = finder_of(code)
     for module, node in code.program.of(ast.BinOp):
         if not isinstance(node.op, ast.Div) or not code.reached.of(node, module):
             continue
         loader = _counted(code, node.right, module)
-        if loader is not None and _is_divided(code, loader, module):
+        if loader is not None and _is_divided(code, loader, module) and not _is_combined(finder, node, module):
             yield Finding(
                 "warning",
                 "part-as-whole",
                 module.where(node),
                 f"each process has seen its own part of the data only, and divides by the size of all of it "
-                f"({ast.unparse(node.right)})",
+                f"({unparsed(node.right)})",
                 "add up the counts of all processes with dist.all_reduce, or divide by the number of samples seen",
             )
             return
+
+
+def _is_combined(finder: CollectiveFinder, node: ast.BinOp, module: Module) -> bool:
+    """Return whether a result may be combined: where it is computed, by what gets it, or by another method."""
+    if "torchmetrics" in finder.code.names_in_use:
+        return True
+    function, owner = module.function_of(node), class_around(node, module)
+    is_kept = any(is_of_self(part) for part in walk(node.left))
+    if _combines(finder, walk(owner if is_kept and owner is not None else module.scope_of(node)), module):
+        return True
+    callers = finder.code.program.calls_to(function, module) if function is not None else ()
+    return any(_combines(finder, _uses(call, home), home) for home, call in callers)
 
 
 def _not_combined(code: Code) -> Iterator[Finding]:
@@ -70,13 +92,24 @@ def _not_combined(code: Code) -> Iterator[Finding]:
                 "warning",
                 "part-as-whole",
                 home.where(alone),
-                f"{name}() combines other figures of all processes, but not {ast.unparse(alone.args[0])}",
+                f"{name}() combines other figures of all processes, but not {unparsed(alone.args[0])}",
                 "combine it as well, before the meter gets it",
             )
             return
         looped = [(module, one) for one in _looped(call, function)] + [(home, one) for one in _looped_fields(function)]
-        if not any(_is_divided(code, loader, at) for at, loader in looped):
+        tested = ((at, loader) for at, loader in looped if "train" not in unparsed(loader).lower())
+        if not any(_is_divided(code, loader, at) for at, loader in tested):
             continue
+        if (meter := _returned_as_it_is(finder, function, home)) is not None:
+            yield Finding(
+                "warning",
+                "part-as-whole",
+                home.where(meter),
+                f"{name}() returns {unparsed(meter)}, which holds the figures of one process only: what is combined is "
+                "not put into it",
+                "put the combined figures into it, or return them",
+            )
+            return
         is_combined = _combines(finder, walk(function), home) or _combines(finder, _uses(call, module), module)
         if returned_values(function) and not is_combined and not is_guarded_by_rank(code, call, module):
             yield Finding(
@@ -103,13 +136,7 @@ def _validation(code: Code, call: ast.Call, module: Module) -> tuple[Module, Fun
 
 def _left_alone(finder: CollectiveFinder, function: Function, home: Module) -> ast.Call | None:
     """Return the call that gives a meter, which the function returns, a figure of one process; others are combined."""
-    combined = {
-        target.id
-        for node in walk(function)
-        if isinstance(node, ast.Assign) and _combines(finder, walk(node.value), home)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    combined = _combined_in(finder, function, home)
     returned = {spelled(node).partition(".")[0] for value in _returned(function) for node in walk(value)}
     updates = [
         (node, {one.id for one in walk(node.args[0]) if isinstance(one, ast.Name)})
@@ -119,10 +146,74 @@ def _left_alone(finder: CollectiveFinder, function: Function, home: Module) -> a
         and node.func.attr == "update"
         and node.args
         and spelled(node.func.value) in returned
-        and not _OF_TIME.search(ast.unparse(node))
+        and not _OF_TIME.search(unparsed(node))
     ]
     alone = [node for node, names in updates if names and not names & combined]
-    return alone[0] if alone and len(alone) < len(updates) else None
+    if len(alone) == len(updates):
+        return next(_averages_left_alone(finder, function, home, alone, combined), None)
+    return alone[0] if alone else None
+
+
+def _combined_in(finder: CollectiveFinder, function: Function, home: Module) -> set[str]:
+    """Return the variables of a function that are set to combined figures."""
+    return {
+        target.id
+        for node in walk(function)
+        if isinstance(node, ast.Assign) and _combines(finder, walk(node.value), home)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _returned_as_it_is(finder: CollectiveFinder, function: Function, home: Module) -> ast.Name | None:
+    """Return the meter that a function returns with the figures of one process, and combines them for its log only."""
+    returned = [one for one in returned_values(function) if not isinstance(one, ast.Constant)]
+    meter = returned[0] if len(returned) == 1 else None
+    if not isinstance(meter, ast.Name):
+        return None
+    nodes = [node for node in walk(function) if isinstance(node, ast.Call)]
+    named = [(node, *spelled(node.func).rpartition(".")[::2]) for node in nodes]
+    calls = [(node, method) for node, owner, method in named if owner == meter.id]
+    in_place = {one.id for node in nodes if _is_adding_up(node) for one in node.args if isinstance(one, ast.Name)}
+    combined = _combined_in(finder, function, home) | in_place
+    filled = [node for node, method in calls if _FILLS.match(method)]
+    inside = [one for _, method in calls for _, _, one in finder.code.program.methods.get(method, ())]
+    adds_up = any(_is_adding_up(node) for one in inside for node in walk(one))
+    adds_up |= any(_adds_up_inside(finder.code, node, home) for node, _ in calls)
+    if not combined or not filled or adds_up:
+        return None
+    is_put_in = any(_names_one(node, combined) for node in filled)
+    is_put_in |= any(_names_one(node, {meter.id}) and _names_one(node, combined) for node in _stored_in(function))
+    return None if is_put_in or len(inside) < len({method for _, method in calls}) else meter
+
+
+def _stored_in(function: Function) -> Iterator[ast.AST]:
+    """Yield the assignments to fields and entries of objects: `meter.total = …`."""
+    for node in walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Attribute, ast.Subscript)):
+            yield node
+
+
+def _averages_left_alone(
+    finder: CollectiveFinder, function: Function, home: Module, updates: Sequence[ast.Call], combined: Container[str]
+) -> Iterator[ast.Call]:
+    """Yield those of some updates whose meters' averages are returned as they are, beside one that is combined."""
+    meters = [owner for _, owner, _ in finder.code.program.methods.get("update", ())]
+    if any(_is_adding_up(node) for meter in meters for node in walk(meter)):
+        return  # they combine what they hold
+    beside = [node for value in _returned(function) for node in walk(value)]
+    if not any(isinstance(node, ast.Name) and node.id in combined for node in beside):
+        return
+    given = {
+        spelled(part)
+        for node in walk(function)
+        if isinstance(node, ast.Call) and _combines(finder, [node], home)
+        for part in walk(node)
+    }
+    as_they_are = {spelled(node.value) for node in beside if isinstance(node, ast.Attribute)} - given
+    for node in updates:
+        if isinstance(node.func, ast.Attribute) and spelled(node.func.value) in as_they_are:
+            yield node
 
 
 def _returned(function: Function) -> Iterator[ast.expr]:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, INIT_RPC, LOADERS, SPAWN, Code, is_count, is_ddp, is_sharding
 from jobsubmit.check.collectives.rank_conditions import is_in_branch_of_zero
-from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
+from jobsubmit.check.loading.loaders import is_for_training, spelled_with_target
 from jobsubmit.check.origins import keywords_of, origins, words_of
 from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
-from jobsubmit.check.program.module import Function, Module, own_method, spelled
+from jobsubmit.check.program.module import Function, Module, own_method, spelled, unparsed
 from jobsubmit.check.program.operations import Several, lifted
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
@@ -76,7 +76,7 @@ def _undivided(code: Code) -> Iterator[Finding]:
     every = [
         (module, node, _is_divided(code, node, module))
         for module, node in code.program.of(ast.ClassDef)
-        if any(ast.unparse(base).endswith("IterableDataset") for base in node.bases)
+        if any(unparsed(base).endswith("IterableDataset") for base in node.bases)
     ]
     is_any_divided = any(is_divided for _, _, is_divided in every)
     streams = {
@@ -84,7 +84,7 @@ def _undivided(code: Code) -> Iterator[Finding]:
         for module, node, is_divided in every
         if not is_divided and not (is_any_divided and _passes_on(node))
     }
-    if not streams or _DIVIDERS & code.names:
+    if not streams or _DIVIDERS & code.names_in_use:
         return
     for module, call, name in code.reached.calls:
         if (
@@ -140,8 +140,8 @@ def _divided_by_workers(code: Code) -> Iterator[Finding]:
     for module, owner in code.program.of(ast.ClassDef):
         goes = own_method(owner, "__iter__")
         for node in walk(goes) if goes is not None else ():
-            if isinstance(node, ast.If) and _WITHOUT_WORKERS.search(ast.unparse(node.test)) and node.orelse:
-                alone, in_worker = ("\n".join(map(ast.unparse, part)) for part in (node.body, node.orelse))
+            if isinstance(node, ast.If) and _WITHOUT_WORKERS.search(unparsed(node.test)) and node.orelse:
+                alone, in_worker = ("\n".join(map(unparsed, part)) for part in (node.body, node.orelse))
                 if _RANK.search(in_worker) and not _RANK.search(alone) and _has_no_workers(code):
                     yield Finding(
                         "warning",
@@ -173,6 +173,8 @@ def _divides_shards(code: Code) -> bool:
 
 def _left_at_default(code: Code) -> Iterator[Finding]:
     """Yield a warning for data that divides itself by a rank, but keeps its defaults: `rank=0, world_size=1`."""
+    if code.has_only_trainer:
+        return  # a Trainer divides all data that it gets
     for module, call, name in code.reached.calls if code.is_parallel else ():
         found = code.program.definition(name)
         if found is None or not isinstance(found[1], ast.ClassDef) or not _is_data(found[1]):
@@ -180,7 +182,7 @@ def _left_at_default(code: Code) -> Iterator[Finding]:
         maker = own_method(found[1], "__init__")
         if maker is None or hides_arguments(call) or not is_for_training(call, module):
             continue
-        if _ASKS_FOR_RANK.search(ast.unparse(found[1])):
+        if _ASKS_FOR_RANK.search(unparsed(found[1])):
             continue
         names = sorted(parameters(maker))
         numbers = [one for one in names if _NUMBER.fullmatch(one) and _is_default(maker, one, 0)]
@@ -199,7 +201,7 @@ def _left_at_default(code: Code) -> Iterator[Finding]:
 
 def _is_data(owner: ast.ClassDef) -> bool:
     """Return whether a class holds data, loads it or selects it, by its name or what it is derived from."""
-    return any("Data" in name or "Sampler" in name for name in (owner.name, *map(ast.unparse, owner.bases)))
+    return any("Data" in name or "Sampler" in name for name in (owner.name, *map(unparsed, owner.bases)))
 
 
 def _is_default(maker: Function, name: str, value: int) -> bool:
@@ -210,7 +212,7 @@ def _is_default(maker: Function, name: str, value: int) -> bool:
 def _is_sharded(code: Code) -> bool:
     """Return whether all processes shard the model, each with data of its own."""
     calls = any(is_sharding(name) for _, _, name in code.reached.calls)
-    return calls and not _GROUPS & code.names
+    return calls and not _GROUPS & code.names_in_use
 
 
 def _is_divided(code: Code, stream: ast.AST, module: Module, depth: int = 0) -> bool:
@@ -218,7 +220,7 @@ def _is_divided(code: Code, stream: ast.AST, module: Module, depth: int = 0) -> 
 
     Not only to other workers of its loader.
     """
-    text = ast.unparse(stream)
+    text = unparsed(stream)
     if "get_worker_info" in text:
         if any(_RANKS.search(use) for use in _uses(stream, module)):
             return True
@@ -280,12 +282,12 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
         if own_part is None or own_count is None or _is_for_some_ranks(code, call, calling):
             continue
         (module, part), (_, count) = own_part, own_count
-        is_by_node = all(_NODES.search(ast.unparse(node)) for node in (part, count))
+        is_by_node = all(_NODES.search(unparsed(node)) for node in (part, count))
         is_by_node = is_by_node or (not code.facts.has_launcher and code.values.of(count, module) == code.facts.nodes)
         if code.processes != 1 and is_by_node:
             yield _divided_wrongly(
                 module.where(part),
-                f"the data is divided among the nodes ({ast.unparse(count)}): all processes of a node would read the "
+                f"the data is divided among the nodes ({unparsed(count)}): all processes of a node would read the "
                 "same part",
             )
             return
@@ -300,7 +302,7 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
         if is_count(parts) and code.world_size and 0 <= parts < code.world_size and _is_one_group(code):
             yield _divided_wrongly(
                 module.where(count),
-                f"the data is divided into {parts} parts ({ast.unparse(count)}), but the job has {code.world_size} "
+                f"the data is divided into {parts} parts ({unparsed(count)}), but the job has {code.world_size} "
                 "processes: some would read the same part",
             )
             return
@@ -325,7 +327,7 @@ def _is_for_some_ranks(code: Code, call: ast.Call, module: Module) -> bool:
 
 def _counted_in_node(code: Code, part: ast.expr, module: Module) -> Finding:
     text = (
-        f"{ast.unparse(part)} counts the processes of one node, but the data is for those of {code.facts.nodes} nodes: "
+        f"{unparsed(part)} counts the processes of one node, but the data is for those of {code.facts.nodes} nodes: "
         "some parts would be read twice, or refused"
     )
     return _divided_wrongly(module.where(part), text)
@@ -341,7 +343,7 @@ def _is_one_group(code: Code) -> bool:
     wrappers = [call for _, call, name in code.reached.calls if is_ddp(name)]
     return (
         bool(wrappers)
-        and not _GROUPS & code.names
+        and not _GROUPS & code.names_in_use
         and all(argument(call, "process_group") is None for call in wrappers)
     )
 
@@ -349,10 +351,10 @@ def _is_one_group(code: Code) -> bool:
 def _given_by_position(code: Code) -> Iterator[Finding]:
     """Yield a warning for `load(files, args.local_rank, args.gpus_per_node)`: each node would get the same parts."""
     for module, call, _ in code.reached.calls:
-        about = f"{spelled(call.func)} {ast.unparse(call.args[0])}" if call.args else ""
+        about = f"{spelled(call.func)} {unparsed(call.args[0])}" if call.args else ""
         for part, count in itertools.pairwise(call.args) if _OF_DATA.search(about) else ():
             is_number = isinstance(part, (ast.Name, ast.Attribute)) and "local_rank" in spelled(part)
-            if is_number and _COUNTS_NODE.search(ast.unparse(count)):
+            if is_number and _COUNTS_NODE.search(unparsed(count)):
                 yield _counted_in_node(code, part, module)
                 return
 
@@ -365,11 +367,11 @@ def _begun_by_local_rank(code: Code) -> Iterator[Finding]:
         for number, size in ((node.left, node.right), (node.right, node.left)):
             is_number = spelled(number).rpartition(".")[2] == "local_rank" and _is_of_node(code, number, module)
             parts = [part for _, part in origins(code, size, module)] if is_number else []
-            is_of_data = any("len(" in ast.unparse(part) for part in parts)
+            is_of_data = any("len(" in unparsed(part) for part in parts)
             if is_of_data and not _adds_nodes(node, module) and any(map(_is_by_world, parts)):
                 yield _divided_wrongly(
                     module.where(node),
-                    f"`{ast.unparse(node)}` begins at the local rank, but the parts are for all processes: each node "
+                    f"`{unparsed(node)}` begins at the local rank, but the parts are for all processes: each node "
                     "would read the same parts",
                 )
                 return
@@ -384,7 +386,7 @@ def _adds_nodes(product: ast.BinOp, module: Module) -> bool:
 def _is_by_world(part: ast.AST) -> bool:
     """Return whether an expression divides by the number of all processes."""
     divisors = (node.right for node in walk(part) if isinstance(node, ast.BinOp) and isinstance(node.op, _DIVISIONS))
-    return any(_WORLD.search(ast.unparse(one)) for one in divisors)
+    return any(_WORLD.search(unparsed(one)) for one in divisors)
 
 
 def _is_of_node(code: Code, node: ast.expr, module: Module) -> bool:
@@ -406,12 +408,12 @@ def _part_by_hash(code: Code) -> Iterator[Finding]:
         parts = [part for side in (node.left, *node.comparators) for part in walk(side)]
         calls = [part for part in parts if isinstance(part, ast.Call) and spelled(part.func) == "hash"]
         is_divided = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in parts)
-        if calls and is_divided and _RANK.search(ast.unparse(node)) and code.reached.of(node, module):
+        if calls and is_divided and _RANK.search(unparsed(node)) and code.reached.of(node, module):
             yield Finding(
                 "warning",
                 "part-by-hash",
                 module.where(node),
-                f"{ast.unparse(calls[0])} differs between processes if it is of a text: some parts would be read "
+                f"{unparsed(calls[0])} differs between processes if it is of a text: some parts would be read "
                 "twice, others never",
                 "use a number that is the same everywhere, such as the position in a sorted list, or zlib.crc32()",
             )

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import LOADERS, Code
-from jobsubmit.check.loading.sampler import is_for_training, may_give_parts, sampler_of
+from jobsubmit.check.loading.loaders import is_for_training, sampler_of
+from jobsubmit.check.loading.sampler import may_give_parts
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -50,7 +51,7 @@ def check_schedules(code: Code) -> Iterator[Finding]:
 
 def _too_long(code: Code, module: Module, counted: ast.expr, schedule: str, hint: str) -> Finding:
     """Return the finding for a schedule whose number of steps is `counted`."""
-    text = ast.unparse(counted)
+    text = unparsed(counted)
     return Finding(
         "warning",
         "schedule-length",
@@ -75,7 +76,7 @@ def _sizes_of_parts(code: Code, divided: list[tuple[Module, ast.Call, ast.expr]]
         data = argument(call, "dataset", 0)
         size = argument(call, "batch_size", 1) or _size_of_batches(code, sampler, module)
         if data is not None and size is not None:
-            yield spelled(data), ast.unparse(size)
+            yield spelled(data), unparsed(size)
 
 
 def _undivided_loader(code: Code, given: ast.expr, module: Module) -> tuple[Module, ast.Call] | None:
@@ -90,7 +91,7 @@ def _undivided_loader(code: Code, given: ast.expr, module: Module) -> tuple[Modu
         loaders = list(_loaders_made(code, one.args[0], home))  # type: ignore[arg-type] # it is a call
         statement = next((above for above in home.above(one) if isinstance(above, ast.stmt)), one)
         is_of_library = getattr(one.args[0].func, "attr", "") == "train_dataloader"  # type: ignore[attr-defined]
-        if (loaders or is_of_library) and not _OF_WORLD.search(ast.unparse(statement)):
+        if (loaders or is_of_library) and not _OF_WORLD.search(unparsed(statement)):
             if not any(may_give_parts(code, node, maker) for maker, node in loaders):
                 return home, one
     return None
@@ -137,25 +138,25 @@ def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str,
     is_of_loader = getattr(counted.args[0], "attr", "") == "dataset" and _is_size_of_loader(
         code, division.right, trained
     )
-    if not is_of_loader and (size is None or ast.unparse(division.right) != size):
+    if not is_of_loader and (size is None or unparsed(division.right) != size):
         return False
     whole = next((above for above in module.above(division) if isinstance(above, ast.stmt)), division)
     above = module.parents.get(division)
     is_divisor = isinstance(above, ast.BinOp) and above.right is division and isinstance(above.op, _DIVISIONS)
-    return not is_divisor and not _OF_WORLD.search(f"{ast.unparse(whole)}\n{words_of(code, division.right, module)}")
+    return not is_divisor and not _OF_WORLD.search(f"{unparsed(whole)}\n{words_of(code, division.right, module)}")
 
 
 def _last_name(node: ast.expr) -> str:
     """Return the last name of an expression: a function may get `args.batch_size` as its `batch_size`."""
-    return spelled(node).rpartition(".")[2] or ast.unparse(node)
+    return spelled(node).rpartition(".")[2] or unparsed(node)
 
 
 def _is_size_of_loader(code: Code, size: ast.expr, trained: list[ast.Call]) -> bool:
     """Return whether a number seems to be what each process takes at once: the program never divides such a number."""
-    is_size = _SIZE.search(ast.unparse(size)) is not None
+    is_size = _SIZE.search(unparsed(size)) is not None
     own = [argument(call, "batch_size", 1) for call in trained]
     if any(one is not None and _last_name(one) != _last_name(size) for one in own):
         return False
     divided = (node.left for _, node in code.program.of(ast.BinOp) if isinstance(node.op, _DIVISIONS))
     sizes = (one for one in divided if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)))
-    return is_size and not any(_SIZE.search(ast.unparse(one)) for one in sizes)
+    return is_size and not any(_SIZE.search(unparsed(one)) for one in sizes)

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, trains
-from jobsubmit.check.origins import is_seed_of_rank, origins, seen_through
+from jobsubmit.check.origins import is_seed_of_rank, is_sent, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -68,7 +68,7 @@ def _split_with_generator(code: Code) -> Iterator[Finding]:
                 "warning",
                 "split-by-rank",
                 module.where(call),
-                f"the seed of this split is another number on each rank ({ast.unparse(seeds[0][1])}), so each rank "
+                f"the seed of this split is another number on each rank ({unparsed(seeds[0][1])}), so each rank "
                 "splits the data in another way: what one tests on, another trains on",
                 "seed it with the same number on every rank",
             )
@@ -87,8 +87,6 @@ def _seeds_of(code: Code, generator: ast.expr | None, module: Module) -> list[tu
 
 def _split_at_random(code: Code) -> Iterator[Finding]:
     """Yield a warning where data is split by random numbers that nothing seeds, so that they differ by rank."""
-    if "broadcast_object_list" in code.names:
-        return
     for module, call, whole in code.reached.calls:
         name = whole or _of_generator(code, call, module)
         source = _RANDOM_SPLITS.get(name)
@@ -96,7 +94,7 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
             continue
         if any(argument(call, keyword) is not None for keyword in ("generator", "random_state")):
             continue
-        if _is_for_one_step(call, module):
+        if _is_for_one_step(call, module) or _is_sent(code, call, module):
             continue  # the data of each rank is another anyway
         seeds = [(home, one) for home, one, other in code.program.calls if other in source and one.args]
         if not whole:
@@ -106,7 +104,7 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
             continue
         is_in_two = name in _SPLIT_BY_THEMSELVES or {cut.lower is None for cut in cuts} == {True, False}
         if not seeds:
-            why = f"nothing seeds {ast.unparse(call.func)}()"
+            why = f"nothing seeds {unparsed(call.func)}()"
         elif is_in_two and all(is_seed_of_rank(code, one.args[0], home) for home, one in seeds):
             why = f"each rank seeds with another number ({seeds[0][0].where(seeds[0][1])})"
         else:
@@ -131,7 +129,7 @@ def _sampled_at_random(code: Code) -> Iterator[Finding]:
         drawn = spelled(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
         drops = (node for node in walk(module.scope_of(call)) if isinstance(node, ast.Call) and node.args)
         is_split = any(
-            getattr(one.func, "attr", "") == "drop" and ast.unparse(one.args[0]) == f"{drawn}.index" for one in drops
+            getattr(one.func, "attr", "") == "drop" and unparsed(one.args[0]) == f"{drawn}.index" for one in drops
         )
         seeds = [(home, one) for home, one, name in code.program.calls if name in _NUMPY_SEEDS and one.args]
         by_rank = bool(seeds) and all(is_seed_of_rank(code, one.args[0], home) for home, one in seeds)
@@ -141,11 +139,18 @@ def _sampled_at_random(code: Code) -> Iterator[Finding]:
                 "warning",
                 "split-by-rank",
                 module.where(call),
-                f"{why or f'nothing seeds {ast.unparse(call.func)}()'}, so each rank splits the data in another way: "
+                f"{why or f'nothing seeds {unparsed(call.func)}()'}, so each rank splits the data in another way: "
                 "what one tests on, another trains on",
                 "pass random_state=0",
             )
             return
+
+
+def _is_sent(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a rank may send the others what a call has made, or shuffled: then all have the same parts."""
+    statement = next((above for above in module.above(call) if isinstance(above, ast.stmt)), call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else call.args
+    return any(is_sent(code, one, module) for one in targets)
 
 
 def _is_for_one_step(call: ast.Call, module: Module) -> bool:
@@ -158,7 +163,7 @@ def _is_for_one_step(call: ast.Call, module: Module) -> bool:
 def _seeds_by_library(code: Code) -> bool:
     """Return whether a function of a library may seed everything; those of the program show what they do."""
     own = {node.name for _, node in code.program.of(ast.FunctionDef)}
-    return any(seed in code.names and seed not in own for seed in _SEEDS_ALL)
+    return any(seed in code.names_in_use and seed not in own for seed in _SEEDS_ALL)
 
 
 def _of_generator(code: Code, call: ast.Call, module: Module) -> str:
@@ -176,35 +181,35 @@ def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
     `files = files[:n]` makes no parts: nothing uses the others.
     """
     statement = module.parents.get(call)
-    while isinstance(statement, (ast.Attribute, ast.Call)):  # torch.randperm(n).tolist()
+    while isinstance(statement, (ast.Attribute, ast.Call, ast.Subscript)):  # torch.randperm(n)[:k].tolist()
         statement = module.parents.get(statement)
-    names = [ast.unparse(arg) for arg in call.args if isinstance(arg, (ast.Name, ast.Attribute))]
+    names = [unparsed(arg) for arg in call.args if isinstance(arg, (ast.Name, ast.Attribute))]
     if isinstance(statement, ast.Assign):
-        names += [ast.unparse(target) for target in statement.targets]
+        names += [unparsed(target) for target in statement.targets]
     scope = module.scope_of(call)
     if any(_gives_to_all(node, names) for node in walk(scope)):
         return
     for node in walk(scope):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.lineno >= call.lineno:
-            if ast.unparse(node.value) in names and not _shortens(node, module) and not _is_of_pass(node, module):
+            if unparsed(node.value) in names and not _shortens(node, module) and not _is_of_pass(node, module):
                 yield node.slice
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("np.split") and node.args:
-            if ast.unparse(node.args[0]) in names and node.lineno >= call.lineno:
+        if isinstance(node, ast.Call) and unparsed(node.func).endswith("np.split") and node.args:
+            if unparsed(node.args[0]) in names and node.lineno >= call.lineno:
                 yield from (ast.Slice(), ast.Slice(lower=ast.Constant(0)))  # it cuts into a first part and the rest
 
 
 def _is_of_pass(part: ast.Subscript, module: Module) -> bool:
     """Return whether each pass of a loop takes the next part: `for i in range(0, n, 8): batch = data[i : i + 8]`."""
     loops = (above for above in module.above(part) if isinstance(above, ast.For))
-    counters = {ast.unparse(node) for loop in loops for node in walk(loop.target)}
+    counters = {unparsed(node) for loop in loops for node in walk(loop.target)}
     lower = part.slice.lower if isinstance(part.slice, ast.Slice) else None
-    return lower is not None and any(ast.unparse(node) in counters for node in walk(lower))
+    return lower is not None and any(unparsed(node) in counters for node in walk(lower))
 
 
 def _gives_to_all(node: ast.AST, names: list[str]) -> bool:
     """Return whether a call gives all ranks what one of them has drawn."""
-    is_broadcast = isinstance(node, ast.Call) and "broadcast" in ast.unparse(node.func)
-    return is_broadcast and isinstance(node, ast.Call) and any(ast.unparse(one) in names for one in node.args)
+    is_broadcast = isinstance(node, ast.Call) and "broadcast" in unparsed(node.func)
+    return is_broadcast and isinstance(node, ast.Call) and any(unparsed(one) in names for one in node.args)
 
 
 def _shortens(part: ast.Subscript, module: Module) -> bool:
@@ -214,5 +219,5 @@ def _shortens(part: ast.Subscript, module: Module) -> bool:
         isinstance(cut, ast.Slice)
         and cut.lower is cut.step is None
         and isinstance(statement, ast.Assign)
-        and [ast.unparse(target) for target in statement.targets] == [ast.unparse(part.value)]
+        and [unparsed(target) for target in statement.targets] == [unparsed(part.value)]
     )

@@ -12,7 +12,7 @@ from jobsubmit.check.models.gradients import averages_all
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, returned_values, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, returned_values, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 from jobsubmit.check.wrapper import is_wrapped, names_of_wrappers
@@ -42,24 +42,32 @@ def inner_called(code: Code) -> Iterator[Finding]:
             inner = _inner_made(code, call, module) or _inner_given(code, call, module)
         if (
             not isinstance(inner, ast.Attribute)
+            or _is_own_field(code, inner, module)
             or not (_is_of_training(code, call, module) or _calls_training(code, call, module))
-            or _is_called_too(inner.value, call, module)
+            or _is_called_too(code, inner.value, call, module)
             or code.is_past_wrapper(call) is False
         ):
             continue
         above = list(module.above(call))
-        texts = [ast.unparse(item) for node in above if isinstance(node, ast.With) for item in node.items]
-        texts += [ast.unparse(node.test) for node in above if isinstance(node, (ast.If, ast.IfExp))]
+        texts = [unparsed(item) for node in above if isinstance(node, ast.With) for item in node.items]
+        texts += [unparsed(node.test) for node in above if isinstance(node, (ast.If, ast.IfExp))]
         if not any(word in text for text in texts for word in ("no_grad", "inference_mode", "module", "Parallel")):
             yield Finding(
                 "warning",
                 "bypassed",
                 module.where(call),
-                f"{ast.unparse(inner)} is the model inside the wrapper: the gradients are not averaged, and each "
+                f"{unparsed(inner)} is the model inside the wrapper: the gradients are not averaged, and each "
                 "process trains a model of its own",
-                f"call {ast.unparse(inner.value)}",
+                f"call {unparsed(inner.value)}",
             )
             return
+
+
+def _is_own_field(code: Code, inner: ast.Attribute, module: Module) -> bool:
+    """Return whether `self.module` is a field that the class around sets itself: the stage of a pipeline."""
+    owner = class_around(inner, module) if spelled(inner) == "self.module" else None
+    stores = code.program.attribute_stores.get("module", ())
+    return owner is not None and any(class_around(store, home) is owner for home, store in stores)
 
 
 def called_by_name(code: Code) -> Iterator[Finding]:
@@ -85,8 +93,8 @@ def called_by_name(code: Code) -> Iterator[Finding]:
             or _NO_TRAINING.search(function.name)
         ):
             continue
-        texts = [ast.unparse(one) for one in function.decorator_list]
-        texts += [ast.unparse(one.items[0]) for one in module.above(call) if isinstance(one, ast.With)]
+        texts = [unparsed(one) for one in function.decorator_list]
+        texts += [unparsed(one.items[0]) for one in module.above(call) if isinstance(one, ast.With)]
         if any("no_grad" in text or "inference_mode" in text for text in texts):
             continue
         if trains(function) or "train" in function.name:
@@ -119,6 +127,9 @@ def _inner_with_method(code: Code, call: ast.Call, module: Module) -> ast.Attrib
     method = call.func
     if not isinstance(method, ast.Attribute) or not call.args or method.attr in OWN_NAMES:
         return None
+    methods = [one for _, _, one in code.program.methods.get(method.attr, ())]
+    if isinstance(module.parents.get(call), ast.Expr) and not any(map(trains, methods)):
+        return None  # nothing takes its result, and it trains nothing itself: `model.module.update_average(0.99)`
     home, inner = _inner_read(code, method.value, module)
     if inner is None and isinstance(method.value, ast.Name) and method.attr in code.program.methods:
         made = _unwrapped(code, method.value, module)
@@ -238,7 +249,7 @@ def _is_of_training(code: Code, call: ast.Call, module: Module) -> bool:
     users = [
         (home, user)
         for home, user, _ in code.reached.calls
-        if ast.unparse(user.func).rpartition(".")[2] == scope.name and home is module
+        if unparsed(user.func).rpartition(".")[2] == scope.name and home is module
     ]
     scopes = [home.scope_of(user) for home, user in users]
     return bool(scopes) and all(isinstance(one, FUNCTIONS) and trains(one) for one in scopes)
@@ -255,14 +266,15 @@ def may_train(node: ast.AST) -> TypeGuard[Function]:
     return isinstance(node, FUNCTIONS) and not _NO_TRAINING.search(node.name) and not node.decorator_list
 
 
-def _is_called_too(wrapper: ast.expr, call: ast.Call, module: Module) -> bool:
+def _is_called_too(code: Code, wrapper: ast.expr, call: ast.Call, module: Module) -> bool:
     """Return whether the wrapper itself is called in the same function, with gradients: then that may be the step."""
-    spelled_so = ast.unparse(wrapper)
+    spelled_so = unparsed(wrapper)
     calls = (node for node in walk(module.scope_of(call)) if isinstance(node, ast.Call))
-    return any(ast.unparse(one.func) == spelled_so and not without_gradients(one, module) for one in calls)
+    calls = (one for one in calls if unparsed(one.func) == spelled_so and code.reached.of(one, module))
+    return any(not without_gradients(one, module) for one in calls)
 
 
 def without_gradients(node: ast.AST, module: Module) -> bool:
     """Return whether a node is in a block in which no gradients are computed."""
     withs = (item for above in module.above(node) if isinstance(above, ast.With) for item in above.items)
-    return any(word in ast.unparse(item) for item in withs for word in ("no_grad", "inference_mode"))
+    return any(word in unparsed(item) for item in withs for word in ("no_grad", "inference_mode"))

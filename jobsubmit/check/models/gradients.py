@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import is_seed_of_rank, set_to, words_of
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, spelled, unparsed
 from jobsubmit.check.program.objects import is_torch_module, made
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
@@ -27,6 +27,7 @@ _KEEPS_NUMBER = ("int", "float", "max", "get", "getenv", "tensor", "as_tensor")
 _ALL_REDUCE = "torch.distributed.all_reduce"
 _STARTS_ALIKE = frozenset(["zeros_", "ones_", "fill_", "constant_", "set_rng_state", "Generator", "copy_"])
 _SENDS = ("torch.distributed.send", "torch.distributed.isend")
+_OF_PARAMETERS = re.compile(r"param|weight|state|model|net|flat|tensor|module|buffer|\bp\b|data|coalesced")
 _NORMS = ("norm", "pow", "square", "dot", "isfinite", "isnan", "isinf", "item", "max", "abs")
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
 # Parameters that DistributedDataParallel does not average.
@@ -41,7 +42,7 @@ def check_gradients(code: Code) -> Iterator[Finding]:
     if not reduced:
         if any(code.reached.is_sure(call, module) for module, call in wrapped):
             yield from _divided_again(code, wrapped, "DistributedDataParallel")
-        if not wrapped and not code.has_framework and not _STARTS_ALIKE & code.names:
+        if not wrapped and not code.has_framework and not _STARTS_ALIKE & code.names_in_use:
             loads = any(True for _ in code.calls("torch.load"))
             sent = (
                 one for one in code.calls(*_SENDS) if not loads and _is_gradient(argument(one[1], "tensor", 0), one[0])
@@ -49,7 +50,7 @@ def check_gradients(code: Code) -> Iterator[Finding]:
             yield from itertools.islice((found for one in sent for found in _unequal_start(code, one[1], one[0])), 1)
         return
     module, call = reduced[0]
-    is_left_to_us = bool({"no_sync", "require_backward_grad_sync"} & code.names)
+    is_left_to_us = bool({"no_sync", "require_backward_grad_sync"} & code.names_in_use)
     is_chosen = any(_CHOICE.search(test) for test in _conditions(code, call, module))
     is_every_time = any(code.reached.is_sure(c, m) for m, c in wrapped) and not is_chosen
     is_for_others = _is_of_another_model(code, call, module, wrapped) or _is_past_wrapper(code, call, module)
@@ -65,7 +66,7 @@ def check_gradients(code: Code) -> Iterator[Finding]:
     if not wrapped and not code.has_framework and not is_of_groups:
         yield from _unequal_start(code, call, module)
     op = argument(call, "op", 1)
-    is_sum = op is None or ast.unparse(op).endswith("SUM")
+    is_sum = op is None or unparsed(op).endswith("SUM")
     is_divided = not is_sum or _divides_gradients(code, call, module)
     is_average = is_divided or _divides_losses(code)
     if is_divided and not wrapped and not code.has_framework and len(reduced) == 1:
@@ -91,7 +92,7 @@ def reduced_gradients(code: Code) -> list[tuple[Module, ast.Call]]:
 
 def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]], averaged_by: str) -> Iterator[Finding]:
     """Yield a warning where averaged gradients, or the loss, are divided by the number of processes as well."""
-    if not _LEFT_TO_OTHERS.isdisjoint(code.names):
+    if not _LEFT_TO_OTHERS.isdisjoint(code.names_in_use):
         return
     for module, node in code.program.of(ast.Call, ast.AugAssign, ast.BinOp):
         divided, by = _division(node)
@@ -106,7 +107,7 @@ def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]], avera
                 "divided-again",
                 module.where(node),
                 f"{averaged_by} already divides the gradients by the number of processes: "
-                f"{ast.unparse(node)} makes them too small",
+                f"{unparsed(node)} makes them too small",
                 "remove the division",
             )
             return
@@ -126,9 +127,9 @@ def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
     """Return whether an expression is the number of all processes, and is not computed from it."""
     if depth > _DEEPEST:
         return False
-    if _WORLD.search(ast.unparse(node)):
+    if _WORLD.search(unparsed(node)):
         return not any(isinstance(inner, ast.BinOp) or _is_given_world(inner) for inner in walk(node))
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("int", "float") and node.args:
+    if isinstance(node, ast.Call) and unparsed(node.func) in ("int", "float") and node.args:
         return _is_world_size(code, node.args[0], module, depth + 1)
     values = [(home, one) for home, one in set_to(code, node, module) if not _is_number(one)]
     if bool(values) and all(one is not None and _is_world_size(code, one, home, depth + 1) for home, one in values):
@@ -146,7 +147,7 @@ def _is_given_world(node: ast.AST) -> bool:
     """Return whether a call may compute something from the number of processes: `settings.steps(world_size)`."""
     name = spelled(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
     is_plain = name in _KEEPS_NUMBER or "env" in name
-    return isinstance(node, ast.Call) and not is_plain and any(_WORLD.search(ast.unparse(one)) for one in node.args)
+    return isinstance(node, ast.Call) and not is_plain and any(_WORLD.search(unparsed(one)) for one in node.args)
 
 
 def _division(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
@@ -177,11 +178,11 @@ def _is_backward(code: Code, node: ast.AST, module: Module) -> bool:
     if not isinstance(target, ast.Name):
         return False
     nodes = list(walk(module.scope_of(node)))
-    calls = (one for one in nodes if isinstance(one, ast.Call) and one.args and ast.unparse(one.args[0]) == target.id)
+    calls = (one for one in nodes if isinstance(one, ast.Call) and one.args and unparsed(one.args[0]) == target.id)
     return any(
         isinstance(one, ast.Attribute)
         and one.attr == "backward"
-        and ast.unparse(one.value) == target.id
+        and unparsed(one.value) == target.id
         and _may_follow(one, node, target, module)
         for one in nodes
     ) or any(_calls_backward(code, call, module) for call in calls)
@@ -220,14 +221,20 @@ def _calls_backward(code: Code, call: ast.Call, module: Module) -> bool:
 def _is_of_function(node: ast.AST, module: Module) -> bool:
     """Return whether a node is in a torch.autograd.Function: the gradients there are those of activations."""
     owners = (above for above in module.above(node) if isinstance(above, ast.ClassDef))
-    return any(ast.unparse(base).endswith("Function") for owner in owners for base in owner.bases)
+    return any(unparsed(base).endswith("Function") for owner in owners for base in owner.bases)
+
+
+def _sends_parameters(code: Code) -> bool:
+    """Return whether a broadcast may make the parameters of all ranks equal."""
+    calls = (call for _, call, _ in code.reached.calls if "broadcast" in spelled(call.func))
+    return any(_OF_PARAMETERS.search(unparsed(call)) for call in calls)
 
 
 def _unequal_start(code: Code, call: ast.Call, module: Module) -> Iterator[Finding]:
     """Yield a warning where only gradients are averaged, and each rank begins with parameters of its own."""
     seeds = [(home, one) for home, one, name in code.reached.calls if name.rpartition(".")[2] in _SEEDS and one.args]
     is_same = not all(is_seed_of_rank(code, one.args[0], home) for home, one in seeds)
-    if not is_same and not any("broadcast" in name for name in code.names) and not _loads(code):
+    if not is_same and not _sends_parameters(code) and not _loads(code):
         yield Finding(
             "warning",
             "unequal-start",
@@ -239,8 +246,8 @@ def _unequal_start(code: Code, call: ast.Call, module: Module) -> Iterator[Findi
 
 def _loads(code: Code) -> bool:
     """Return whether a state may be loaded: not that of another model of the same process."""
-    calls = [call for _, call, _ in code.reached.calls if ast.unparse(call.func).endswith("load_state_dict")]
-    return any("state_dict()" not in ast.unparse(one) for call in calls for one in call.args)
+    calls = [call for _, call, _ in code.reached.calls if unparsed(call.func).endswith("load_state_dict")]
+    return any("state_dict()" not in unparsed(one) for call in calls for one in call.args)
 
 
 def _conditions(code: Code, node: ast.AST, module: Module, depth: int = 0) -> Iterator[str]:
@@ -248,11 +255,11 @@ def _conditions(code: Code, node: ast.AST, module: Module, depth: int = 0) -> It
     for above in module.above(node):
         if isinstance(above, (ast.If, ast.IfExp, ast.While)):
             if code.values.truth(above.test, module) is None:
-                yield ast.unparse(above.test)
+                yield unparsed(above.test)
         if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if depth < _DEEPEST:
                 for home, call, _ in code.reached.calls:
-                    if ast.unparse(call.func).rpartition(".")[2] == above.name:
+                    if unparsed(call.func).rpartition(".")[2] == above.name:
                         yield from _conditions(code, call, home, depth + 1)
             return
 
@@ -310,7 +317,7 @@ def averages_all(code: Code) -> bool:
     loops = (
         above for module, call in reduced_gradients(code) for above in module.above(call) if isinstance(above, ast.For)
     )
-    return any("parameters" in ast.unparse(loop.iter) for loop in loops)
+    return any("parameters" in unparsed(loop.iter) for loop in loops)
 
 
 def _is_model_of(code: Code, name: str) -> bool:
@@ -359,7 +366,7 @@ def _divides_gradients(code: Code, call: ast.Call, module: Module) -> bool:
     tensor = argument(call, "tensor", 0)
     names = _names_in(tensor) if tensor is not None else set()
     for node in walk(scope):
-        text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
+        text = _NO_GRADIENT.sub("", unparsed(node)) if _is_division(node) else ""
         if text and ("grad" in text.lower() or _IS_SIZE.search(_divisor(node).lower()) or names & _names_in(node)):
             return True
     return any("grad" in text for _, _, text in _divisions(code))
@@ -369,7 +376,7 @@ def _divisions(code: Code) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the divisions of a program, with their words."""
     for module, node in code.program.of(ast.AugAssign, ast.BinOp, ast.Call):
         if _is_division(node):
-            yield module, node, _NO_GRADIENT.sub("", ast.unparse(node))
+            yield module, node, _NO_GRADIENT.sub("", unparsed(node))
 
 
 def _divides_losses(code: Code) -> bool:
@@ -379,7 +386,7 @@ def _divides_losses(code: Code) -> bool:
         is_of_training = is_by_size and not re.search(r"log(?!p)|item\(|meter|print", text)
         is_returned = is_of_training and any(isinstance(above, ast.Return) for above in home.above(node))
         around = home.function_of(node) if is_returned else None
-        is_of_loss = around is not None and "loss" in around.name and "all_reduce" not in ast.unparse(around)
+        is_of_loss = around is not None and "loss" in around.name and "all_reduce" not in unparsed(around)
         if is_of_training and (is_of_loss or re.search(r"loss|lr|learning_rate", text)):
             return True
     return False
@@ -387,7 +394,7 @@ def _divides_losses(code: Code) -> bool:
 
 def _divisor(node: ast.AST) -> str:
     """Return what a division divides by, as text: the whole of a call, which may do so in many ways."""
-    return ast.unparse(node.right if isinstance(node, ast.BinOp) else node)
+    return unparsed(node.right if isinstance(node, ast.BinOp) else node)
 
 
 def _names_in(node: ast.AST) -> set[str]:
@@ -396,7 +403,7 @@ def _names_in(node: ast.AST) -> set[str]:
 
 def _is_division(node: ast.AST) -> bool:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return "grad" in ast.unparse(node)
+        return "grad" in unparsed(node)
     if isinstance(node, (ast.AugAssign, ast.BinOp)):
         return isinstance(node.op, (ast.Div, ast.Mult))
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DIVIDES

@@ -71,7 +71,7 @@ def _is_wrapped_later(code: Code, one: _Trained) -> bool:
 
 def _may_average(code: Code) -> bool:
     """Return whether gradients may be averaged in another way than by wrappers: by collectives, hooks or a library."""
-    if averages_itself(code) or "grad" in code.program.attribute_stores or _HOOKS & code.names:
+    if averages_itself(code) or "grad" in code.program.attribute_stores or _HOOKS & code.names_in_use:
         return True
     return any(
         isinstance(above, ast.Call)

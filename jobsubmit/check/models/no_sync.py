@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.branches import after, leaves
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import Function, Module, spelled
+from jobsubmit.check.program.module import Function, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import position
 from jobsubmit.common.finding import Finding
@@ -29,6 +29,7 @@ def check_no_sync(code: Code) -> Iterator[Finding]:
         yield from _never_synchronized(code)
         yield from _stepped_unsynchronized(code)
         yield from _switched_in_first_step(code)
+        yield from _switched_after_last_step(code)
 
 
 def _never_synchronized(code: Code) -> Iterator[Finding]:
@@ -65,7 +66,7 @@ def _stepped_unsynchronized(code: Code) -> Iterator[Finding]:
                 "warning",
                 "never-synchronized",
                 module.where(node),
-                f"all of a step's gradients are computed under no_sync(), and {ast.unparse(step)}() follows: they "
+                f"all of a step's gradients are computed under no_sync(), and {unparsed(step)}() follows: they "
                 "are never averaged",
                 "call the last backward() before optimizer.step() outside of no_sync()",
             )
@@ -78,7 +79,7 @@ def _is_always_skipping(code: Code, node: ast.With, module: Module) -> bool:
         held = item.context_expr
         made = last_value(held, module) if isinstance(held, ast.Name) else held
         if isinstance(made, ast.IfExp):
-            is_parallel = code.values.truth(made.test, module) or _OF_SEVERAL.search(ast.unparse(made.test))
+            is_parallel = code.values.truth(made.test, module) or _OF_SEVERAL.search(unparsed(made.test))
             made = made.body if is_parallel else None
         if made is not None and _names_no_sync(made):
             return True
@@ -89,7 +90,7 @@ def _step_after(node: ast.With, module: Module) -> ast.Attribute | None:
     """Return the step of an optimizer that follows a block in its function, if no gradients are computed between."""
     later = [one for one in walk(module.scope_of(node)) if isinstance(one, ast.Attribute)]
     later = sorted((one for one in later if one.lineno > (node.end_lineno or 0)), key=position)
-    first = next((one for one in later if one.attr == "backward" or _STEPS.search(ast.unparse(one))), None)
+    first = next((one for one in later if one.attr == "backward" or _STEPS.search(unparsed(one))), None)
     return None if first is None or first.attr == "backward" else first
 
 
@@ -104,7 +105,7 @@ def _inverted(code: Code) -> Iterator[Finding]:
                 "warning",
                 "never-synchronized",
                 module.where(node),
-                f"the gradients are averaged only in the first of the steps that add up (`{ast.unparse(node.test)}`): "
+                f"the gradients are averaged only in the first of the steps that add up (`{unparsed(node.test)}`): "
                 "what the later ones add stays on each process",
                 "let no_sync() hold in all steps but the last",
             )
@@ -114,7 +115,7 @@ def _inverted(code: Code) -> Iterator[Finding]:
                 "warning",
                 "never-synchronized",
                 module.where(node),
-                f"no_sync() holds where {ast.unparse(node.test)}, in the step that ends with optimizer.step(): the "
+                f"no_sync() holds where {unparsed(node.test)}, in the step that ends with optimizer.step(): the "
                 "gradients of this step are not averaged",
                 "turn the condition around: no_sync() belongs to all steps but the last",
             )
@@ -128,17 +129,68 @@ def _switched_in_first_step(code: Code) -> Iterator[Finding]:
         is_switch = isinstance(target, ast.Attribute) and target.attr == "require_backward_grad_sync"
         if not is_switch or not isinstance(test, ast.Compare) or not code.reached.of(node, module):
             continue
-        is_first = isinstance(test.ops[0], ast.Eq) and ast.unparse(test.comparators[0]) == "0"
+        is_first = isinstance(test.ops[0], ast.Eq) and unparsed(test.comparators[0]) == "0"
         if is_first and _is_counted_by_loop(code, test.left, node, module):
             yield Finding(
                 "warning",
                 "never-synchronized",
                 module.where(node),
-                f"the gradients are averaged only in the first of the steps that add up (`{ast.unparse(test)}`): "
+                f"the gradients are averaged only in the first of the steps that add up (`{unparsed(test)}`): "
                 "what the later ones add stays on each process",
                 "average in the last of these steps",
             )
             return
+
+
+def _switched_after_last_step(code: Code) -> Iterator[Finding]:
+    """Yield a warning where the gradients would be averaged in a step that no process takes.
+
+    `steps //= world_size`, `for step in range(steps)`, and then `step == config["steps"] - 1`, the number before that.
+    """
+    for module, node in code.program.of(ast.Assign):
+        target = node.targets[0]
+        is_switch = isinstance(target, ast.Attribute) and target.attr == "require_backward_grad_sync"
+        match node.value if is_switch else None:
+            case ast.Compare(
+                left=ast.Name(id=counter), ops=[ast.Eq()], comparators=[ast.BinOp(left=total, op=ast.Sub())]
+            ):
+                steps = _range_of(counter, node, module)
+            case _:
+                continue
+        if steps is not None and _is_divided(code, steps, total, module) and code.reached.of(node, module):
+            yield Finding(
+                "warning",
+                "never-synchronized",
+                module.where(node),
+                f"`{unparsed(node.value)}` never holds: each process takes only {steps.id} of these steps, so the "
+                "gradients are never averaged",
+                f"compare with {steps.id} - 1",
+            )
+            return
+
+
+def _range_of(counter: str, node: ast.AST, module: Module) -> ast.Name | None:
+    """Return the variable up to which a loop around a node counts."""
+    for loop in module.above(node):
+        match loop:
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=[ast.Name() as end])):
+                if name == counter:
+                    return end
+    return None
+
+
+def _is_divided(code: Code, steps: ast.Name, total: ast.expr, module: Module) -> bool:
+    """Return whether a number of steps is a part of a total: `steps //= n`, or `steps = total // n`."""
+    has_same_name = isinstance(total, ast.Subscript) and getattr(total.slice, "value", None) == steps.id
+    for store in module.stores.get((module.scope_of(steps), steps.id), ()):
+        match module.parents.get(store):
+            case ast.AugAssign(op=ast.FloorDiv()) as divided:
+                if has_same_name and code.reached.of(divided, module):
+                    return True
+            case ast.Assign(value=ast.BinOp(left=left, op=ast.FloorDiv())) as divided:
+                if unparsed(left) == unparsed(total) and code.reached.of(divided, module):
+                    return True
+    return False
 
 
 def _syncs_in_first_step(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool:
@@ -149,7 +201,7 @@ def _syncs_in_first_step(code: Code, node: ast.If | ast.IfExp, module: Module) -
     if counter is None or not _synchronizes(node, module, if_true=is_first):
         return False
     return (
-        _STEP.search(ast.unparse(counter)) is not None
+        _STEP.search(unparsed(counter)) is not None
         or _is_counted_later(counter, node, module)
         or _is_counted_by_loop(code, counter, node, module)
         or _is_stepped_in_last(code, counter, node, module)
@@ -186,10 +238,10 @@ def _is_counted_later(period: ast.expr, node: ast.AST, module: Module) -> bool:
     loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While))), None)
     if not isinstance(count, ast.Name) or loop is None:
         return False
-    text, counter = ast.unparse(period), count.id
+    text, counter = unparsed(period), count.id
     later = [one for one in walk(loop) if getattr(one, "lineno", 0) > (node.end_lineno or 0)]  # type: ignore[attr-defined]
-    added = [one for one in later if isinstance(one, ast.AugAssign) and ast.unparse(one) == f"{counter} += 1"]
-    tests = [one for one in later if isinstance(one, ast.If) and text in ast.unparse(one.test)]
+    added = [one for one in later if isinstance(one, ast.AugAssign) and unparsed(one) == f"{counter} += 1"]
+    tests = [one for one in later if isinstance(one, ast.If) and text in unparsed(one.test)]
     return bool(added) and any(one.lineno > added[0].lineno for one in tests)
 
 
@@ -200,9 +252,9 @@ def _is_counted_by_loop(code: Code, period: ast.expr, node: ast.AST, module: Mod
     """
     for home, place, name, end in _counted_at(code, period, node, module):
         loop = next((one for one in home.above(place) if isinstance(one, ast.For)), None)
-        if loop is not None and ast.unparse(loop.target) == ast.unparse(name):
-            ends = [ast.unparse(one) for one in loop.iter.args] if isinstance(loop.iter, ast.Call) else []
-            return end is None or ends == [ast.unparse(end)]
+        if loop is not None and unparsed(loop.target) == unparsed(name):
+            ends = [unparsed(one) for one in loop.iter.args] if isinstance(loop.iter, ast.Call) else []
+            return end is None or ends == [unparsed(end)]
     return False
 
 
@@ -210,10 +262,18 @@ def _is_stepped_in_last(code: Code, period: ast.expr, node: ast.AST, module: Mod
     """Return whether the loop around a condition on `i % n`, or around its function, steps by `i + 1`."""
     for home, place, name, end in _counted_at(code, period, node, module):
         loop = next((one for one in home.above(place) if isinstance(one, (ast.For, ast.While))), None)
-        step = f"({ast.unparse(name)} + 1) % "
-        if loop and end and any(isinstance(one, ast.If) and step in ast.unparse(one.test) for one in walk(loop)):
+        step = f"({unparsed(name)} + 1) % "
+        tests = (one for one in walk(loop) if isinstance(one, ast.If)) if loop and end else ()
+        ends = (one for one in tests if step in unparsed(one.test))  # of some steps, or the time of a checkpoint
+        if any(unparsed(end) in unparsed(one.test) or _steps(one) for one in ends if end is not None):
             return True
     return False
+
+
+def _steps(node: ast.If) -> bool:
+    """Return whether an optimizer steps where a condition holds."""
+    inner = (part for statement in node.body for part in walk(statement))
+    return any(isinstance(part, ast.Attribute) and _STEPS.search(unparsed(part)) for part in inner)
 
 
 def _counted_at(
@@ -261,8 +321,8 @@ def _is_last_step(code: Code, test: ast.expr, module: Module) -> bool:
         return False
     left, right = test.left, test.comparators[0]
     is_period = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and isinstance(left.left, ast.BinOp)
-    is_end = isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub) and ast.unparse(right.right) == "1"
-    return (is_period and ast.unparse(right) == "0") or is_end
+    is_end = isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub) and unparsed(right.right) == "1"
+    return (is_period and unparsed(right) == "0") or is_end
 
 
 def _decides_step(name: ast.Name, made: ast.expr, module: Module) -> bool:
@@ -270,8 +330,7 @@ def _decides_step(name: ast.Name, made: ast.expr, module: Module) -> bool:
     if not isinstance(made, ast.Compare) or not any(isinstance(one, ast.Mod) for one in walk(made)):
         return False
     tests = (one for one in walk(module.scope_of(name)) if isinstance(one, ast.If) and spelled(one.test) == name.id)
-    inner = (part for one in tests for statement in one.body for part in walk(statement))
-    return any(isinstance(part, ast.Attribute) and _STEPS.search(ast.unparse(part)) for part in inner)
+    return any(map(_steps, tests))
 
 
 def _names_no_sync(node: ast.AST) -> bool:

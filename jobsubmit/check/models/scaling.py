@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, spelled, unparsed
 from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.registries import registered
 from jobsubmit.check.program.tree import walk
@@ -17,6 +17,7 @@ from jobsubmit.common.finding import Finding
 
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad_norm")
 _SCALERS = ("torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler")
+_IS_GPU = re.compile(r"[\w.]*device\w*\.type == 'cuda'|torch\.cuda\.is_available\(\)")
 _OWN_CLIP = re.compile(r"clip_?grad", re.IGNORECASE)
 
 
@@ -44,7 +45,7 @@ def _clips(code: Code) -> Iterator[tuple[Module, ast.Call]]:
     yield from code.calls(*_CLIPS)
     for module, call, _ in code.reached.calls:
         found = code.program.called(call, module) if _OWN_CLIP.search(spelled(call.func)) else None
-        if found is not None and ".grad" in (text := ast.unparse(found[1])) and "mul_(" in text:
+        if found is not None and ".grad" in (text := unparsed(found[1])) and "mul_(" in text:
             yield module, call
 
 
@@ -62,7 +63,7 @@ def _is_still_scaled(code: Code, clip: ast.Call, module: Module) -> bool:
     function = module.function_of(clip)
     if function is not None and module.function_of(function) is not None:
         return False  # what calls it may have divided: GradScaler.step() does so before the optimizer's
-    return "unscale_" not in code.names and any(_is_scaled(call) for _, call, _ in code.reached.calls)
+    return "unscale_" not in code.names_in_use and any(_is_scaled(call) for _, call, _ in code.reached.calls)
 
 
 def _in_same_case(statement: ast.stmt, node: ast.AST, module: Module) -> list[ast.stmt]:
@@ -88,8 +89,14 @@ def _before(node: ast.AST, module: Module) -> Iterator[ast.stmt]:
 def _is_off(code: Code, call: ast.Call, module: Module) -> bool | None:
     """Return whether a scaler does nothing, or None if that is not known."""
     enabled = argument(call, "enabled")
-    value = True if enabled is None else code.values.of(enabled, module)
-    return not value if isinstance(value, bool) else None
+    parts = enabled.values if isinstance(enabled, ast.BoolOp) and isinstance(enabled.op, ast.And) else [enabled]
+    values = [True if part is None or _asks_for_gpu(code, part) else code.values.truth(part, module) for part in parts]
+    return True if False in values else None if None in values else False
+
+
+def _asks_for_gpu(code: Code, node: ast.expr) -> bool:
+    """Return whether a condition is that a device is a GPU, in a job that has GPUs: `device.type == "cuda"`."""
+    return bool(code.facts.gpus) and _IS_GPU.fullmatch(unparsed(node)) is not None
 
 
 def _is_set(code: Code, call: ast.Call, module: Module) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import FSDP, Code, is_sharding
 from jobsubmit.check.order import by_scope, leading_to, position
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, own_method, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, own_method, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -39,9 +39,9 @@ def _optimizer_too_early(code: Code) -> Iterator[Finding]:
                     "warning",
                     "optimizer-too-early",
                     module.where(optimizers[-1]),
-                    f"the optimizer gets the parameters of {model} before {ast.unparse(call.func)} replaces them: it "
+                    f"the optimizer gets the parameters of {model} before {unparsed(call.func)} replaces them: it "
                     "would update others",
-                    f"make the optimizer after {ast.unparse(call.func)}",
+                    f"make the optimizer after {unparsed(call.func)}",
                 )
                 return
 
@@ -59,7 +59,7 @@ def _optimizer_made_first(code: Code) -> Iterator[Finding]:
                 "warning",
                 "optimizer-too-early",
                 made[0].home.where(made[0].inner),
-                f"the optimizer gets the parameters of the model before {ast.unparse(sharded[0].inner.func)} "
+                f"the optimizer gets the parameters of the model before {unparsed(sharded[0].inner.func)} "
                 f"({sharded[0].home.where(sharded[0].inner)}) replaces them: it would update others",
                 "shard the model first, then make the optimizer",
             )
@@ -156,7 +156,7 @@ def _is_optimizer_of(code: Code, node: ast.Call, model: str, module: Module) -> 
     home, function, parameter = inner
     calls = [one for one in walk(function) if isinstance(one, ast.Call)]
     makes_one = any(code.program.name_of(one.func, home).startswith("torch.optim.") for one in calls)
-    gives = any(ast.unparse(given) == f"{parameter}.parameters()" for one in calls for given in one.args)
+    gives = any(unparsed(given) == f"{parameter}.parameters()" for one in calls for given in one.args)
     is_named = "optim" in function.name.lower() and gives
     return (makes_one or is_named) and not any(_sharded(code, one, home) for one in calls)
 

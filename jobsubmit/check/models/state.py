@@ -9,10 +9,10 @@ from typing import NamedTuple, TypeGuard
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import last_value, origins
-from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Module, class_around, spelled
+from jobsubmit.check.program.calls import argument, given_for
+from jobsubmit.check.program.module import Module, class_around, spelled, unparsed
 from jobsubmit.check.program.tree import walk
-from jobsubmit.check.program.variables import assigned_to, values_of_field
+from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 from jobsubmit.check.wrapper import is_unconditional, is_wrapped, names_of_wrappers
 from jobsubmit.common.finding import Finding
 
@@ -84,7 +84,7 @@ def check_wrapped_state(code: Code) -> Iterator[Finding]:
 
 
 def _other_keys(code: Code) -> Iterator[Finding]:
-    if _CHANGES & (code.names | {keyword.arg for _, keyword in code.program.of(ast.keyword)}):
+    if _CHANGES & (code.names_in_use | {keyword.arg for _, keyword in code.program.of(ast.keyword)}):
         return
     saved: dict[str, list[_State]] = {}
     for state in _saved(code):
@@ -135,7 +135,9 @@ def _copied_keys(code: Code) -> Iterator[Finding]:
 def _of_same_file(code: Code, loaded: _State, states: list[_State]) -> list[_State]:
     """Return the states that may be in the file that is loaded, by the names of files that are written down."""
     files = _files_of(code, loaded.call, loaded.module)
-    return [one for one in states if not files or not (own := _files_of(code, one.call, one.module)) or files & own]
+    own = {one: _files_of(code, one.call, one.module) for one in states}
+    sure = [one for one in states if own[one] & files]
+    return sure or [one for one in states if not files or not own[one]]
 
 
 def _files_of(code: Code, call: ast.Call, module: Module) -> set[str]:
@@ -161,14 +163,17 @@ def _ends_of(code: Code, path: ast.expr | None, module: Module, depth: int = 0) 
             yield text
         case ast.Name():
             loops = (above for above in module.above(path) if isinstance(above, ast.For))
-            entries = [loop.iter for loop in loops if ast.unparse(loop.target) == path.id]
+            entries = [loop.iter for loop in loops if unparsed(loop.target) == path.id]
             ends = [(module, entries[0] if entries else last_value(path, module))]
+            ends += _given_as(code, path, module) if ends[0][1] is None else []
         case ast.Attribute():
             ends = values_of_field(code.program, path.attr)
         case ast.BinOp(op=ast.Mod()):
             ends = [(module, path.left)]
         case ast.BinOp():
             ends = [(module, path.right)]
+        case ast.Call(func=ast.Attribute(attr="format", value=text)):
+            ends = [(module, text)]
         case ast.JoinedStr(values=parts) | ast.Call(args=parts) if parts:
             ends = [(module, parts[-1])]
         case ast.Call(func=ast.Attribute(value=owner)):
@@ -179,9 +184,17 @@ def _ends_of(code: Code, path: ast.expr | None, module: Module, depth: int = 0) 
         yield from _ends_of(code, end, home, depth + 1)
 
 
+def _given_as(code: Code, name: ast.Name, module: Module) -> list[tuple[Module, ast.expr | None]]:
+    """Return what the calls of a function give for a parameter."""
+    function = module.function_of(name)
+    if function is None or name.id not in parameters(function):
+        return []
+    return [(home, given_for(call, function, name.id)) for home, call in code.program.calls_to(function, module)]
+
+
 def _is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     """Return whether a node is a call of a function of such a name: `torch.save`, `save_on_master`."""
-    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2].startswith(name)
+    return isinstance(node, ast.Call) and unparsed(node.func).rpartition(".")[2].startswith(name)
 
 
 def _saved(code: Code) -> Iterator[_State]:
@@ -211,7 +224,9 @@ def _loaded(code: Code) -> Iterator[_State]:
     for module, call, _ in code.reached.calls:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "load_state_dict" or len(call.args) != 1:
             continue
-        is_resumed = argument(call, "strict") is None and not _is_for_pretrained(call, module)
+        strict = argument(call, "strict")
+        is_strict = strict is None or code.values.of(strict, module) is True
+        is_resumed = is_strict and not _is_for_pretrained(call, module)
         key = _key_read(call.args[0], module) if is_resumed else None
         found = is_wrapped(code, call.func.value, module) if key is not None else None
         if key is not None and found is not None:
@@ -221,7 +236,7 @@ def _loaded(code: Code) -> Iterator[_State]:
 def _is_for_pretrained(call: ast.Call, module: Module) -> bool:
     """Return whether a condition has a state loaded that was trained elsewhere: `if pretrained:`."""
     tests = (above.test for above in module.above(call) if isinstance(above, ast.If))
-    return any("pretrained" in ast.unparse(test) for test in tests)
+    return any("pretrained" in unparsed(test) for test in tests)
 
 
 def _key_read(given: ast.expr, module: Module) -> str | None:
@@ -231,7 +246,7 @@ def _key_read(given: ast.expr, module: Module) -> str | None:
         return None if made is None or isinstance(made, ast.Name) else _key_read(made, module)
     if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Constant):
         return str(given.slice.value)
-    is_load = isinstance(given, ast.Call) and ast.unparse(given.func).rpartition(".")[2] == "load"
+    is_load = isinstance(given, ast.Call) and unparsed(given.func).rpartition(".")[2] == "load"
     return "" if is_load else None
 
 
@@ -259,14 +274,14 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
         if _is_only_passed_on(code, node, module):
             continue
         is_sure_here = node.attr in members or is_unconditional(node, module)  # else it may be for another wrapper
-        if is_sure_here and not _is_guarded(node, module):
+        if is_sure_here and not is_guarded(node, module):
             yield Finding(
                 code.level_of(node, module) if is_sure else "warning",
                 "wrapped-attribute",
                 module.where(node),
-                f"{ast.unparse(node.value)} is the wrapper DistributedDataParallel here, which has no attribute "
+                f"{unparsed(node.value)} is the wrapper DistributedDataParallel here, which has no attribute "
                 f"{node.attr}: only the model inside may have it",
-                f"use {ast.unparse(node.value)}.module.{node.attr}",
+                f"use {unparsed(node.value)}.module.{node.attr}",
             )
 
 
@@ -297,7 +312,7 @@ def _looked_up(code: Code) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_guarded(node: ast.Attribute, module: Module) -> bool:
+def is_guarded(node: ast.Attribute, module: Module) -> bool:
     """Return whether a condition decides whether an attribute is read, and seems to ask whether the object is wrapped.
 
     It names the object, or its other branch reads the model inside.
@@ -310,7 +325,11 @@ def _is_guarded(node: ast.Attribute, module: Module) -> bool:
         if isinstance(above, ast.Try):
             return True
         if isinstance(above, (ast.If, ast.IfExp)):
-            others = (one for one in walk(above.test) if getattr(module.parents.get(one), "attr", "") != node.attr)
+            others = (
+                one
+                for one in walk(above.test)
+                if getattr(module.parents.get(one), "attr", "") not in (node.attr, "training")
+            )
             if _others(above, own) & around_inner or any(spelled(one) == owner for one in others):
                 return True
     return False

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters
@@ -66,9 +66,7 @@ def thawed_in_loop(code: Code) -> Iterator[Finding]:
         return
     setters = [
         (method, home, value)
-        for methods in code.program.methods.values()
-        for home, _, method in methods
-        for node in walk(method)
+        for home, method, node in _setting_methods(code)
         if (value := _sets_gradient(code, node, home)) in (True, False)
     ]
     names = {True: set[str](), False: set[str]()}
@@ -89,10 +87,8 @@ def thawed_by_argument(code: Code) -> Iterator[Finding]:
     """Yield a warning where a method sets requires_grad to what it is given: at first perhaps False, later True."""
     setters = {
         method.name: (method, name)
-        for methods in code.program.methods.values()
-        for _, _, method in methods
-        for node in walk(method)
-        if (name := _parameter_set(node, method)) and len(methods) == 1
+        for _, method, node in _setting_methods(code)
+        if (name := _parameter_set(node, method)) and len(code.program.methods[method.name]) == 1
     }
     calls = [
         (module, call, given_for(call, *setters[call.func.attr]))
@@ -118,6 +114,14 @@ def _thawed(module: Module, node: ast.AST) -> Finding:
         "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
         "unfreeze them before, or wrap the model again",
     )
+
+
+def _setting_methods(code: Code) -> Iterator[tuple[Module, Function, ast.AST]]:
+    """Yield the methods that set requires_grad, each with the node that does so."""
+    methods = {method for found in code.program.methods.values() for _, _, method in found}
+    for module, node in code.program.of(ast.Assign, ast.Call):
+        around = module.above(node) if _gradient_set(node) is not None else ()
+        yield from ((module, one, node) for one in around if isinstance(one, FUNCTIONS) and one in methods)
 
 
 def _parameter_set(node: ast.AST, method: Function) -> str:
@@ -170,7 +174,7 @@ def thawed_by_helper(code: Code) -> Iterator[Finding]:
     )
     for module, call, _ in code.reached.calls if code.wraps_models and freezes else ():
         found = code.program.called(call, module)
-        is_of_wrapper = any(".module." in ast.unparse(given) and "param" in ast.unparse(given) for given in call.args)
+        is_of_wrapper = any(".module." in unparsed(given) and "param" in unparsed(given) for given in call.args)
         if not is_of_wrapper or found is None or not isinstance(found[1], FUNCTIONS) or not _is_at_a_step(call, module):
             continue
         values = [_sets_gradient(code, node, found[0], call, found[1]) for node in walk(found[1])]
@@ -190,8 +194,8 @@ def _owner(node: ast.AST, module: Module) -> str:
     target = node.targets[0] if isinstance(node, ast.Assign) else node.func if isinstance(node, ast.Call) else node
     name = spelled(target).partition(".")[0]
     loops = (one for one in module.above(node) if isinstance(one, ast.For))
-    through = (ast.unparse(one.iter) for one in loops if name in ast.unparse(one.target).split(", "))
-    return " ".join((ast.unparse(target), *through))
+    through = (unparsed(one.iter) for one in loops if name in unparsed(one.target).split(", "))
+    return " ".join((unparsed(target), *through))
 
 
 def _is_in_epoch(call: ast.Call, module: Module) -> bool:
@@ -220,7 +224,16 @@ def _set_by_function(code: Code, node: ast.AST, one: Wrapped) -> Iterator[object
 
 def _is_model(node: ast.AST | None, one: Wrapped) -> bool:
     """Return whether an expression is the model, the wrapper, or a part of it: `model.module.backbone`."""
-    return node is not None and spelled(node).partition(".")[0] in {one.model.id, one.wrapper} - {""}
+    return node is not None and spelled(node).partition(".")[0] in _names_of(one)
+
+
+def _names_of(one: Wrapped) -> set[str]:
+    """Return the variables that hold a model or its wrapper: `model_without_ddp = model`, or `= model.module`."""
+    names = {one.model.id, one.wrapper} - {""}
+    for node in (node for node in walk(one.scope) if isinstance(node, ast.Assign)):
+        if spelled(node.value).removesuffix(".module") in names and isinstance(node.targets[0], ast.Name):
+            names.add(node.targets[0].id)
+    return names
 
 
 def _sets_gradient(
@@ -249,11 +262,11 @@ def _gradient_set(node: ast.AST) -> ast.expr | None:
 
 def _function_of_model(code: Code, call: ast.Call, one: Wrapped) -> tuple[Module, Function] | None:
     """Return the function of the program that a call gives the model to, or the method that it calls of the model."""
-    models = {one.model.id, one.wrapper} - {""}
+    models = _names_of(one)
     found = code.program.definition(code.program.name_of(call.func, one.module))
     if found is None and isinstance(call.func, ast.Attribute):
         methods = code.program.methods.get(call.func.attr, ())
-        is_of_model = ast.unparse(call.func.value).removesuffix(".module") in models
+        is_of_model = unparsed(call.func.value).removesuffix(".module") in models
         return (methods[0][0], methods[0][2]) if is_of_model and len(methods) == 1 else None
     is_given = any(_is_model(arg, one) for arg in call.args)
     return found if is_given and found and not isinstance(found[1], ast.ClassDef) else None  # type: ignore[return-value]
@@ -273,7 +286,7 @@ def _freezes_by_call(code: Code, one: Wrapped) -> bool:
         if found is None or call.lineno >= one.call.lineno or _is_about_others(call, one):
             continue
         made = [node for node in found[1].body if getattr(node, "name", "") == "__init__"]
-        text = "\n".join(map(ast.unparse, made if isinstance(found[1], ast.ClassDef) else [found[1]]))
+        text = "\n".join(map(unparsed, made if isinstance(found[1], ast.ClassDef) else [found[1]]))
         is_told = any(isinstance(arg, ast.Constant) and arg.value is False for arg in call.args)
         if _FREEZES.search(text) or (is_told and "requires_grad" in text):
             return True

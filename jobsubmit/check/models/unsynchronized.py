@@ -10,22 +10,22 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, Code, is_ddp, is_sharding, trains
 from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.collectives.calls import finder_of
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
-# Anything that may average gradients or parameters, or share the model in another way.
+# What may average gradients or parameters, or share the model in another way, beside collectives of the program's own.
 _SHARES = re.compile(
-    r"FullySharded|fully_shard|parallelize|replicate|DTensor|DeviceMesh|device_mesh|Distributed\w*"
-    r"Optim|ZeroRedundancy|LocalSGD|average|sync|reduce_grad|allreduce|hook|rpc|[Pp]ipeline|send|recv|isend|irecv|shard"
-    r"|all_to_all|reduce_scatter|autograd|horovod|apex|SyncFunction|coalesce"
+    r"FullySharded|fully_shard|parallelize|replicate|DTensor|DeviceMesh|device_mesh|Distributed\w*Optim"
+    r"|LocalSGD|[Mm]odelAverag|register_\w*hook|\brpc\b|init_rpc|[Pp]ipelin(?:e_|ing)|PipelineStage|GPipe|horovod|\bhvd\b"
+    r"|^apex$|SyncFunction|Join\b"
 )
-# The same, but for functions that average by collectives: these are looked at themselves.
-_SHARES_OTHERWISE = re.compile(
-    r"FullySharded|fully_shard|parallelize|replicate|DTensor|DeviceMesh|device_mesh|Distributed\w*Optim|ZeroRedundancy"
-    r"|LocalSGD|hook|rpc|[Pp]ipeline|horovod|SyncFunction"
-)
-_OF_MODEL = re.compile(r"grad|param|weight|flat|bucket|buffer|state|model|\bp\b|tensor")
+# Collectives that the program may share its model by in ways that are not looked at.
+_SENDS = re.compile(r"(?:^|\.)(?:i?send|i?recv|all_to_all|reduce_scatter|batch_isend_irecv)|coalesced")
+_OF_MODEL = re.compile(r"grad|param|weights|\.weight\b|flat|bucket|buffer|state_dict|\bmodel\b|\bp\b")
+_OF_VALUE = re.compile(r"grad|param|weights|\.weight\b|flat|bucket|buffer|state_dict")
 _WRAPS_OTHERWISE = re.compile(
     r"parallel|ddp|fsdp|wrap|reduce|gather|broadcast|sync|prepare|horovod|hvd|distribut|with_|strategy|engine",
     re.IGNORECASE,
@@ -40,10 +40,10 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
     if code.has_framework or not code.is_parallel:
         return
     yield from itertools.islice(_wrapped_with_gpus_only(code), 1)
-    if code.looks_up_names or code.program.unread:
+    if (code.looks_up_names and not code.followed_whole) or code.program.unread:
         return
     yield from _not_averaged_everywhere(code)
-    if _names_wrapper(code) or not any(True for _ in code.calls(INIT)):
+    if _may_wrap(code) or not any(True for _ in code.calls(INIT)):
         return
     unused = _averaging_that_is_not_called(code)
     if not unused and _may_share(code):
@@ -55,9 +55,15 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
         hint = "call it between backward() and step()"
     for module, call, _ in code.reached.calls:
         is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and not call.args
-        if is_backward and _steps(code, call, module) and is_for_all(code, call, module):
+        if is_backward and _steps(code, call, module) and _comes_from_all(code, call, module):
             yield Finding("warning", "never-synchronized", module.where(call), text, hint)
             return
+
+
+def _comes_from_all(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether all processes compute gradients by a call, or all that were followed to their ends do."""
+    followed = code.followed_whole
+    return is_for_all(code, call, module) or (bool(followed) and all(call in one.values for one in followed))
 
 
 def _wrapped_with_gpus_only(code: Code) -> Iterator[Finding]:
@@ -67,7 +73,7 @@ def _wrapped_with_gpus_only(code: Code) -> Iterator[Finding]:
     """
     wraps = [(module, call) for module, call, name in code.program.calls if is_ddp(name)]
     is_joined = any(True for _ in code.calls(INIT)) and any(_is_backward(call) for _, call, _ in code.reached.calls)
-    shares = _averages_gradients(code) or not code.names.isdisjoint(("register_hook", "replicate", "Join"))
+    shares = _averages_gradients(code) or not code.names_in_use.isdisjoint(("register_hook", "replicate", "Join"))
     if code.facts.gpus != 0 or not wraps or not is_joined or shares:
         return
     tests = [_test_for_gpus(code, call, module) for module, call in wraps if not code.reached.is_sure(call, module)]
@@ -78,7 +84,7 @@ def _wrapped_with_gpus_only(code: Code) -> Iterator[Finding]:
             "warning",
             "never-synchronized",
             home.where(test),
-            f"the model is wrapped only with GPUs (`{ast.unparse(test)}`), and these nodes have none: each process "
+            f"the model is wrapped only with GPUs (`{unparsed(test)}`), and these nodes have none: each process "
             "would train a model of its own",
             "wrap it in DistributedDataParallel on CPUs, too, without device_ids",
         )
@@ -87,11 +93,11 @@ def _wrapped_with_gpus_only(code: Code) -> Iterator[Finding]:
 def _test_for_gpus(code: Code, node: ast.AST, module: Module, depth: int = 0) -> tuple[Module, ast.expr] | None:
     """Return the condition on GPUs that a node depends on, in its function or where that is called."""
     choices = (above for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp)))
-    own = next((one for one in choices if _OF_GPUS.search(ast.unparse(one.test))), None)
+    own = next((one for one in choices if _OF_GPUS.search(unparsed(one.test))), None)
     if own is not None:
         otherwise = own.orelse if isinstance(own, ast.If) else [own.orelse]
         calls = (one for part in otherwise for one in walk(part) if isinstance(one, ast.Call))
-        is_alone = not any(_WRAPS_OTHERWISE.search(ast.unparse(one.func)) for one in calls)
+        is_alone = not any(_WRAPS_OTHERWISE.search(unparsed(one.func)) for one in calls)
         return (module, own.test) if is_alone and code.values.truth(own.test, module) is not True else None
     function = module.function_of(node)
     callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
@@ -105,7 +111,11 @@ def _is_backward(call: ast.Call) -> bool:
 
 def _may_share(code: Code) -> bool:
     """Return whether the program may average gradients or parameters, or share the model in another way."""
-    return any(map(_SHARES.search, code.names)) or averages_itself(code)
+    calls = code.program.calls if code.looks_up_names else code.reached.calls
+    sends = (name for _, _, name in calls if name.startswith("torch.distributed."))
+    shares = any(_is_of_model(code, call, name, module) for module, call, name in calls)
+    names = (name for name in code.names_in_use if " " not in name)
+    return shares or any(map(_SHARES.search, names)) or any(map(_SENDS.search, sends))
 
 
 def _averages_gradients(code: Code) -> bool:
@@ -124,17 +134,17 @@ def _collectives_of_model(code: Code) -> Iterator[str]:
 
 def _averaging_that_is_not_called(code: Code) -> str:
     """Return the name of a function that averages gradients, if nothing names it and no other code averages them."""
-    if any(map(_SHARES_OTHERWISE.search, code.names)):
+    if any(map(_SHARES.search, code.names_in_use)):
         return ""
     collectives = [
         (module, call)
         for module, call, name in code.program.calls
         if name.startswith("torch.distributed.") and name.rpartition(".")[2] in _COLLECTIVES
-        if any("grad" in ast.unparse(given) for given in call.args)
+        if any("grad" in unparsed(given) for given in call.args)
     ]
     functions = {module.function_of(call) for module, call in collectives}
     names = {"" if one is None else one.name for one in functions}
-    return min(names) if names and not names & {"", *code.names} else ""
+    return min(names) if names and not names & {"", *code.names_in_use} else ""
 
 
 def _not_averaged_everywhere(code: Code) -> Iterator[Finding]:
@@ -142,7 +152,7 @@ def _not_averaged_everywhere(code: Code) -> Iterator[Finding]:
 
     Both are steps of the same optimizer, in the same function, and nothing wraps the model.
     """
-    if _names_wrapper(code) or any(is_sharding(name) for _, _, name in code.reached.calls):
+    if _may_wrap(code) or any(is_sharding(name) for _, _, name in code.reached.calls):
         return
     finder = finder_of(code)
     steps: dict[tuple[ast.AST, str], list[tuple[Module, ast.stmt, bool]]] = {}
@@ -179,16 +189,63 @@ def _since_backward(step: ast.Expr, module: Module) -> list[ast.stmt] | None:
     return before[places[-1] + 1 :] if places else None
 
 
-def _names_wrapper(code: Code) -> bool:
-    """Return whether anything but an import names DistributedDataParallel."""
-    return any(is_ddp(code.program.name_of(node, module)) for module, node in code.program.of(ast.Name, ast.Attribute))
+def _may_wrap(code: Code) -> bool:
+    """Return whether the job may wrap a model: it calls DistributedDataParallel, hands it on or bases a class on it."""
+    named = (
+        (node, module)
+        for module, node in code.program.of(ast.Name, ast.Attribute)
+        if is_ddp(code.program.name_of(node, module))
+    )
+    return any(not _only_asks_for(node, module) for node, module in named if not _is_left_out(code, node, module))
+
+
+def _is_left_out(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether the job does not come to a wrapper, but comes past it, or trains without it to the end."""
+    call = module.parents.get(node)
+    is_never_made = isinstance(call, ast.Call) and call.func is node and code.is_never_made(call)
+    trains = all(any(event.last == "backward" for event in one.events.values()) for one in code.followed)
+    return code.passes_by(node, module) or (is_never_made and trains and not code.reached.of(node, module))
+
+
+def _only_asks_for(node: ast.AST, module: Module) -> bool:
+    """Return whether a class is only compared with that of an object, or says what type something is."""
+    around = list(module.above(node))
+    calls = [spelled(one.func) for one in around if isinstance(one, ast.Call)]
+    asks = "isinstance" in calls or "issubclass" in calls or any(isinstance(one, ast.Compare) for one in around)
+    return asks or any(isinstance(one, (ast.arg, ast.AnnAssign)) for one in around[:3])
 
 
 def _is_of_model(code: Code, call: ast.Call, name: str, module: Module) -> bool:
     """Return whether a call is a collective that may be about gradients or parameters, more than at the start."""
     is_collective = name.startswith("torch.distributed.") and name.rpartition(".")[2] in _COLLECTIVES
-    is_of_model = is_collective and any(_OF_MODEL.search(ast.unparse(given)) for given in call.args)
+    is_sum = name.rpartition(".")[2] in ("all_reduce", "reduce")
+    is_of_model = is_collective and any(_may_be_of_model(code, given, module, is_sum=is_sum) for given in call.args)
     return is_of_model and not (name.endswith(".broadcast") and _is_before_training(code, call, module))
+
+
+def _may_be_of_model(code: Code, given: ast.expr, module: Module, depth: int = 0, *, is_sum: bool) -> bool:
+    """Return whether a tensor may be a gradient or a parameter, by its name or by what it is made of.
+
+    One of which nothing is known may be, if a collective adds it up.
+    """
+    if _OF_MODEL.search(unparsed(given)):
+        return True
+    if not isinstance(given, ast.Name) or depth >= _DEEPEST:
+        return False
+    function, name = module.function_of(given), given.id
+    if function is not None and name in parameters(function):
+        callers = [(home, given_for(call, function, name)) for home, call in code.program.calls_to(function, module)]
+        is_known = callers and all(one is not None for _, one in callers)
+        found = (_may_be_of_model(code, one, home, depth + 1, is_sum=is_sum) for home, one in callers if one)
+        return any(found) if is_known else is_sum
+    stores = module.own_stores.get((module.scope_of(given), name), ())
+    return any(_OF_VALUE.search(unparsed(_made_by(store, module))) for store in stores)
+
+
+def _made_by(store: ast.AST, module: Module) -> ast.AST:
+    """Return the expression that a variable is set from, or that a loop goes through."""
+    statement = next((above for above in module.above(store) if isinstance(above, ast.stmt)), store)
+    return statement.iter if isinstance(statement, ast.For) else getattr(statement, "value", None) or statement
 
 
 def _is_before_training(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:

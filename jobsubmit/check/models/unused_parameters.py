@@ -12,7 +12,7 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.branches import after
 from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Module, class_around, is_of_self, own_method, spelled
+from jobsubmit.check.program.module import Module, class_around, is_of_self, own_method, spelled, unparsed
 from jobsubmit.check.program.objects import is_torch_module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.registries import names_of
@@ -108,10 +108,10 @@ def _skipped(code: Code) -> Iterator[Finding]:
         used = after(node, module) if is_left else node.body
         if _is_random(code, node.test, module) and any(_calls_layer(one, module) for one in used):
             text = (
-                f"a step in which `{ast.unparse(node.test)}` holds leaves out a layer: DistributedDataParallel waits "
+                f"a step in which `{unparsed(node.test)}` holds leaves out a layer: DistributedDataParallel waits "
                 "for its gradients, and fails in the next step"
                 if is_left
-                else f"a step in which `{ast.unparse(node.test)}` does not hold leaves out a layer: "
+                else f"a step in which `{unparsed(node.test)}` does not hold leaves out a layer: "
                 "DistributedDataParallel waits for its gradients, and fails in the next step"
             )
             yield Finding(
@@ -141,7 +141,7 @@ def _chosen(code: Code) -> Iterator[Finding]:
                         "warning",
                         "unused-parameters",
                         module.where(use),
-                        f"each step uses one layer of {ast.unparse(use)}: DistributedDataParallel waits for the "
+                        f"each step uses one layer of {unparsed(use)}: DistributedDataParallel waits for the "
                         "gradients of the others, and fails in the next step",
                         "pass find_unused_parameters=True to DistributedDataParallel",
                     )
@@ -194,7 +194,7 @@ def _is_short(use: ast.AST | None, others: set[str], module: Module) -> bool:
         return False
     match loop.iter, loop.target:
         case ast.Call(args=[ast.Subscript(value=through, slice=ast.Slice() as part)]), ast.Tuple(elts=[counter, *_]):
-            is_all_but_last = ast.unparse(part) == ":-1" and spelled(through).removeprefix("self.") in others
+            is_all_but_last = unparsed(part) == ":-1" and spelled(through).removeprefix("self.") in others
             is_counted = spelled(counter) == use.slice.id and spelled(loop.iter.func) == "enumerate"
             return is_all_but_last and is_counted
     return False

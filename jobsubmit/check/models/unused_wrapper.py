@@ -8,7 +8,15 @@ from collections.abc import Collection, Iterator
 from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.bypassing import is_inner, may_train, without_gradients
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, is_of_self, returned_values, spelled
+from jobsubmit.check.program.module import (
+    FUNCTIONS,
+    Module,
+    class_around,
+    is_of_self,
+    returned_values,
+    spelled,
+    unparsed,
+)
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, position
 from jobsubmit.common.finding import Finding
@@ -38,7 +46,7 @@ def never_called(code: Code) -> Iterator[Finding]:
                 "warning",
                 "bypassed",
                 raw[0][0].where(raw[0][1]),
-                f"this calls {ast.unparse(inner)}, and nothing calls the wrapper around it ({module.where(call)}): the "
+                f"this calls {unparsed(inner)}, and nothing calls the wrapper around it ({module.where(call)}): the "
                 "gradients are not averaged, and each process trains a model of its own",
                 "let it call the wrapper",
             )
@@ -139,7 +147,7 @@ def held_before(code: Code) -> Iterator[Finding]:
                 "warning",
                 "bypassed",
                 home.where(trained),
-                f"{ast.unparse(trained.func)} got {model.id} before it was wrapped ({module.where(call)}), and nothing "
+                f"{unparsed(trained.func)} got {model.id} before it was wrapped ({module.where(call)}), and nothing "
                 "calls the wrapper: the gradients are not averaged, and each process trains a model of its own",
                 "wrap the model first, or call the wrapper",
             )

@@ -19,7 +19,7 @@ from jobsubmit.check.models.thawing import (
 from jobsubmit.check.models.unused_wrapper import held_before, kept_aside, never_called
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.objects import SAME_MODEL
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import is_load
@@ -99,7 +99,7 @@ def _moved_too_late(code: Code, one: Wrapped) -> Iterator[Finding]:
     if not isinstance(devices, ast.List) or not isinstance(made, ast.Call) or not _is_for_gpu(code, one.call):
         return
     found = code.program.called(made, one.module)
-    if _is_moved(one, made) or "device" in ast.unparse(made) or (found and "cuda" in ast.unparse(found[1])):
+    if _is_moved(one, made) or "device" in unparsed(made) or (found and "cuda" in unparsed(found[1])):
         return
     for node in walk(one.scope):
         is_moved = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TO_DEVICE
@@ -120,7 +120,7 @@ def _moved_too_late(code: Code, one: Wrapped) -> Iterator[Finding]:
 def _is_for_gpu(code: Code, wrap: ast.Call) -> bool:
     """Return whether a model that is wrapped must be on a GPU, and nothing puts it there by default."""
     names_gpus = isinstance(argument(wrap, "device_ids", 1), ast.List)
-    is_placed = code.places_by_default or "device_map" in code.names
+    is_placed = code.places_by_default or "device_map" in code.names_in_use
     return code.facts.gpus != 0 and not is_placed and (names_gpus or code.is_on_nccl_only)
 
 
@@ -134,9 +134,9 @@ def _made_on_cpu(code: Code) -> Iterator[Finding]:
                 code.level_of(call, module),
                 "model-on-cpu",
                 module.where(call),
-                f"{ast.unparse(made)} is still on the CPU when DistributedDataParallel gets it, and the processes "  # type: ignore[arg-type]
+                f"{unparsed(made)} is still on the CPU when DistributedDataParallel gets it, and the processes "
                 "communicate on GPUs",
-                f"move it first: {ast.unparse(made)}.to(local_rank)",  # type: ignore[arg-type]
+                f"move it first: {unparsed(made)}.to(local_rank)",
             )
 
 
@@ -178,7 +178,7 @@ def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
         return False
     if any(code.program.definition(code.program.name_of(base, found[0])) for base in found[1].bases):
         return False  # what it inherits may move it
-    text = ast.unparse(found[1])
+    text = unparsed(found[1])
     return not any(word in text for word in ("cuda", "device", ".to("))
 
 
@@ -204,7 +204,7 @@ def _is_moved(one: Wrapped, made: ast.expr) -> bool:
         is_handed = any(isinstance(arg, ast.Name) and arg.id == one.model.id for arg in node.args)
         if is_handed and spelled(node.func) not in _LOOKS:
             return True
-    return any(isinstance(node, ast.With) and "device" in ast.unparse(node.items[0]) for node in walk(one.scope))
+    return any(isinstance(node, ast.With) and "device" in unparsed(node.items[0]) for node in walk(one.scope))
 
 
 def _bypassed(code: Code, one: Wrapped) -> Iterator[Finding]:

@@ -54,6 +54,11 @@ def _literal(kind: type) -> Callable[[str], Any]:
     return convert
 
 
+def _keeping(default: Any, convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a converter that leaves a default as it is: argparse converts texts, a configurator reads words only."""
+    return lambda text: text if text == default else convert(text)
+
+
 def _absl_bool(text: str) -> bool:
     """Return what absl reads in a word; raise ArgumentTypeError for other words."""
     if text.lower() not in ("true", "t", "1", "false", "f", "0"):
@@ -313,6 +318,8 @@ def _add(parser: argparse.ArgumentParser, option: Option, *, is_checked: bool, i
     if option.takes_value:
         if is_checked and option.type in CONVERTERS:
             settings["type"] = CONVERTERS[option.type]
+            if option.type.endswith("_literal"):
+                settings["type"] = _keeping(option.default, settings["type"])
         choices = settings.pop("choices", None)
         if choices is not None and is_checked and option.type in ("", *CONVERTERS):
             settings["choices"] = choices

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, returned_values, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, returned_values, spelled, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
@@ -78,7 +78,7 @@ def _decorators(function: Function, module: Module, program: Program) -> Iterato
         if found is None or len(inner) != 1 or inner[0].name not in returned:
             yield module, decorator
             continue
-        own = [one for one in inner[0].decorator_list if not ast.unparse(one).startswith(("functools.wraps", "wraps"))]
+        own = [one for one in inner[0].decorator_list if not unparsed(one).startswith(("functools.wraps", "wraps"))]
         yield from ((found[0], one) for one in own)
 
 
@@ -92,7 +92,7 @@ def _commands(program: Program) -> Iterator[tuple[Module, Function]]:
     for module, node in functions:
         for decorator in node.decorator_list:
             target = decorator.func if isinstance(decorator, ast.Call) else decorator
-            of_group = isinstance(target, ast.Attribute) and ast.unparse(target.value) in groups
+            of_group = isinstance(target, ast.Attribute) and unparsed(target.value) in groups
             if _is(decorator, program, module, "click.command", "click.group") or of_group:
                 yield module, node
                 break
@@ -122,7 +122,7 @@ def _subcommands(
     for module, function in commands:
         targets = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
         if f"{module.name}.{function.name}" in added or any(
-            isinstance(target, ast.Attribute) and ast.unparse(target.value) == group.name for target in targets
+            isinstance(target, ast.Attribute) and unparsed(target.value) == group.name for target in targets
         ):
             yield module, function
 
@@ -145,7 +145,7 @@ def _may_be_lenient(setting: ast.keyword) -> bool:
     """Return whether a command with this setting may pass over options that it does not know."""
     if setting.arg == "context_settings":
         return not isinstance(setting.value, (ast.Dict, ast.Call)) or any(
-            name in ast.unparse(setting.value) for name in ("ignore_unknown_options", "allow_extra_args", "**")
+            name in unparsed(setting.value) for name in ("ignore_unknown_options", "allow_extra_args", "**")
         )
     return setting.arg in ("cls", None)
 

@@ -16,6 +16,7 @@ from jobsubmit.check.parsers import (
 )
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse import parser as argparse
+from jobsubmit.check.program.module import Module
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
@@ -69,9 +70,18 @@ def _read_otherwise(program: Program, reached: Reached) -> CommandLine:
         if program.imports(package):
             return CommandLine("unknown", gaps=(Gap(program.boot.path, why),))
     for module, node in program.of(ast.Attribute, ast.Name):
-        if program.name_of(node, module) == "sys.argv" and reached.of(node, module):
+        is_read = program.name_of(node, module) == "sys.argv" and not _is_own_path(node, module)
+        if is_read and reached.of(node, module):
             return CommandLine("unknown", gaps=(Gap(module.where(node), "sys.argv is read directly"),))
     for module, call, name in reached.calls:
         if name == "exec":
             return CommandLine("unknown", gaps=(Gap(module.where(call), "another file is executed here"),))
     return CommandLine("none")
+
+
+def _is_own_path(node: ast.AST, module: Module) -> bool:
+    """Return whether a program only asks for its own path: `sys.argv[0]`."""
+    match module.parents.get(node):
+        case ast.Subscript(slice=ast.Constant(value=0)):
+            return True
+    return False

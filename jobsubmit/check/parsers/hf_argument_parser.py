@@ -10,7 +10,7 @@ from dataclasses import replace
 from jobsubmit.check.installed.signatures import fields_of
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.check.program.namespaces import Namespaces
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
@@ -77,12 +77,10 @@ def file_of_settings(words: Sequence[str]) -> str:
 def words_behind(call: ast.Call, module: Module) -> str:
     """Return what a call is given as one text, with what a variable is set to in the same function."""
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    texts = [ast.unparse(one) for one in given]
+    texts = [unparsed(one) for one in given]
     for one in given:
         stores = module.stores.get((module.scope_of(call), one.id), ()) if isinstance(one, ast.Name) else ()
-        texts += [
-            ast.unparse(above) for store in stores for above in module.above(store) if isinstance(above, ast.Assign)
-        ]
+        texts += [unparsed(above) for store in stores for above in module.above(store) if isinstance(above, ast.Assign)]
     return " ".join(texts)
 
 
@@ -145,7 +143,7 @@ def _fields_of(name: str, node: ast.AST, module: Module, values: Values, options
     for item in owner.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
             options.append(_option(item, item.target.id, home, values))
-            if "bool" in ast.unparse(item.annotation):
+            if "bool" in unparsed(item.annotation):
                 options.append(
                     Option(
                         (f"--no_{item.target.id}", f"--no-{item.target.id}"),
@@ -182,7 +180,7 @@ def _known(field: str, kind: str, where: str) -> Iterator[Option]:
 
 def _option(item: ast.AnnAssign, name: str, home: Module, values: Values) -> Option:
     names = tuple(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
-    kind = ast.unparse(item.annotation).strip("'\"")
+    kind = unparsed(item.annotation).strip("'\"")
     for wrapper in ("Optional[", "typing.Optional["):
         kind = kind.removeprefix(wrapper).removesuffix("]") if kind.startswith(wrapper) else kind
     kind = kind.removesuffix(" | None")

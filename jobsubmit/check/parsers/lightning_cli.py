@@ -15,7 +15,7 @@ from itertools import pairwise
 from jobsubmit.check.installed.signatures import accepted_names
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.program.calls import argument, hides_arguments, parameters_with_defaults
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, own_method, unparsed
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.tree import walk
@@ -170,7 +170,7 @@ def _parameters(name: str, program: Program, depth: int = 0) -> dict[str, str] |
 
 def _needs_value(parameter: ast.arg) -> bool:
     """Return whether a parameter without a default must be given: one without a type, or that may be None, is None."""
-    kind = "None" if parameter.annotation is None else ast.unparse(parameter.annotation)
+    kind = "None" if parameter.annotation is None else unparsed(parameter.annotation)
     return not any(word in kind for word in ("None", "Optional", "Any"))
 
 
@@ -179,7 +179,7 @@ def _only_hands_on(start: Function) -> bool:
     name = start.args.kwarg.arg if start.args.kwarg is not None else ""
     uses = [node for node in walk(start) if isinstance(node, ast.Name) and node.id == name]
     calls = (node for node in walk(start) if isinstance(node, ast.Call))
-    hands_on = any(ast.unparse(call) == f"super().__init__(**{name})" for call in calls)
+    hands_on = any(unparsed(call) == f"super().__init__(**{name})" for call in calls)
     return len(uses) == 1 and hands_on
 
 

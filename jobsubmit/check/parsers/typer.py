@@ -9,7 +9,7 @@ from dataclasses import replace
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.parsers.hf_argument_parser import enumerated
 from jobsubmit.check.program.calls import argument, parameters_with_defaults
-from jobsubmit.check.program.module import Function, Module
+from jobsubmit.check.program.module import Function, Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
@@ -161,7 +161,7 @@ def _annotation(node: ast.expr | None, program: Program, module: Module) -> tupl
         owner = program.name_of(node.value, module).rpartition(".")[2]
         return (_annotation(node.slice, program, module)[0] if owner == "Optional" else "?"), None
     if isinstance(node, ast.BinOp):
-        sides = [ast.unparse(side) for side in (node.left, node.right)]
+        sides = [unparsed(side) for side in (node.left, node.right)]
         known = [side for side in sides if side != "None"]
         return (known[0] if len(known) == 1 else "?"), None
     return (program.name_of(node, module) if node is not None else "str"), None

@@ -13,7 +13,7 @@ from typing import Any
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.program.calls import argument, parameters_with_defaults
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, unparsed
 from jobsubmit.check.program.namespaces import Namespaces
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.program import Program
@@ -81,7 +81,7 @@ class _Fields:
         found = self.values.program.definition(name)
         where = module.where(node)
         if found is None or prefix.count(".") > _DEEPEST:
-            self.gaps.append(Gap(where, f"{name or ast.unparse(node)} is not a class or a function of the code"))
+            self.gaps.append(Gap(where, f"{name or unparsed(node)} is not a class or a function of the code"))
             return
         home, definition = found
         if isinstance(definition, FUNCTIONS):
@@ -94,7 +94,7 @@ class _Fields:
                 if self.values.program.name_of(root, home) not in _PLAIN_BASES:
                     self.add_of(root, prefix, home)
             for item in definition.body:
-                is_field = isinstance(item, ast.AnnAssign) and "init=False" not in ast.unparse(item.value or item)
+                is_field = isinstance(item, ast.AnnAssign) and "init=False" not in unparsed(item.value or item)
                 if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and is_field:
                     self._add(item, item.value, prefix, home)
 
@@ -107,7 +107,7 @@ class _Fields:
 
     def _add(self, place: ast.AnnAssign | ast.arg, default: ast.expr | None, prefix: str, module: Module) -> None:
         """Add the options of one field: several for a switch, those of its class for a field of fields."""
-        name = place.arg if isinstance(place, ast.arg) else ast.unparse(place.target)
+        name = place.arg if isinstance(place, ast.arg) else unparsed(place.target)
         annotation, names = _unquoted(place.annotation), _spellings(prefix, name)
         where = module.where(place)
         is_required = _is_required(default, self.values.program, module) and not self.is_given
@@ -148,7 +148,7 @@ class _Fields:
         if isinstance(node, ast.Subscript):
             return self._subscripted(node, module)
         if isinstance(node, ast.BinOp):
-            sides = [node.left] if ast.unparse(node.right) == "None" else [node.left, node.right]
+            sides = [node.left] if unparsed(node.right) == "None" else [node.left, node.right]
             return self._optional(node.left, module) if len(sides) == 1 else self._one_of(sides, module)
         name = program.name_of(node, module) if node is not None else ""
         found = program.definition(name)
@@ -165,7 +165,7 @@ class _Fields:
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if owner == "tyro.conf.Suppress":
             return _OTHER
-        if owner.startswith("tyro.conf") or (last == "Annotated" and "conf" in ast.unparse(node)):
+        if owner.startswith("tyro.conf") or (last == "Annotated" and "conf" in unparsed(node)):
             return "conf", None
         if last == "Literal":
             words = [self.values.of(item, module) for item in items]

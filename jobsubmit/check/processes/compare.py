@@ -12,7 +12,7 @@ from jobsubmit.check.processes.gpus import check_gpus_taken, check_spread_models
 from jobsubmit.check.processes.joining import check_groups, check_joining, check_joining_twice
 from jobsubmit.check.processes.loading import check_epochs_set, check_loading, check_sampler_of_all
 from jobsubmit.check.processes.meeting import check_leaving_alone, check_meeting
-from jobsubmit.check.processes.numbers import check_divisors
+from jobsubmit.check.processes.numbers import check_divisors, check_failing
 from jobsubmit.check.processes.optimizers import check_optimizers_first
 from jobsubmit.check.processes.places import check_places
 from jobsubmit.check.processes.scaling import check_scales
@@ -27,7 +27,14 @@ OF_PROCESSES: tuple[Callable[[Code], Iterator[Finding]], ...] = (
     *(check_meeting, check_leaving_alone, check_joining, check_joining_twice, check_groups),
     *(check_unset, check_places, check_gpus_taken, check_spread_models, check_nested, check_pickling),
     *(check_dividing, check_parts_of_nodes, check_loading, check_sampler_of_all, check_epochs_set),
-    *(check_writing, check_downloads_beyond, check_reading_beyond, check_optimizers_first, check_divisors),
+    *(
+        check_writing,
+        check_downloads_beyond,
+        check_reading_beyond,
+        check_optimizers_first,
+        check_divisors,
+        check_failing,
+    ),
     *(
         check_scales,
         check_bypassing,

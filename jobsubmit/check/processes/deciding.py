@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.interpreter.own import Decision
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.common.finding import Finding
 
 
@@ -24,7 +25,7 @@ def check_deciding(code: Code) -> Iterator[Finding]:
 
 
 def _describe(decision: Decision) -> str:
-    test, last = ast.unparse(decision.node), decision.waits[-1]
+    test, last = unparsed(decision.node), decision.waits[-1]
     if set(decision.waits) == {"step"}:
         return f"each rank decides by its own data (`{test}`) whether it updates its model: the models drift apart"
     waits = "the others wait for its gradients" if last in ("backward", "step") else f"the others wait in {last}()"
@@ -40,7 +41,7 @@ def check_judging(code: Code) -> Iterator[Finding]:
             "warning",
             "part-as-whole",
             decision.module.where(decision.node),
-            f"`{ast.unparse(decision.node)}` decides which model is saved, but each process has computed it on its "
+            f"`{unparsed(decision.node)}` decides which model is saved, but each process has computed it on its "
             "own part of the data",
             "combine the results of all processes first: dist.all_reduce, or gather_for_metrics with Accelerate",
         )

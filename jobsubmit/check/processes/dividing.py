@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.processes.pairs import both
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
 
@@ -75,7 +75,7 @@ _STAGES = re.compile(r"copy|stage|download|extract|unpack|untar|cache|fetch|cpu|
 def _around(node: ast.AST, module: Module) -> str:
     """Return the words of the statement that a node is in, and the name of the function around."""
     statement = next((above for above in module.above(node) if isinstance(above, ast.stmt)), node)
-    return f"{ast.unparse(statement)} {getattr(module.function_of(node), 'name', '')}".lower()
+    return f"{unparsed(statement)} {getattr(module.function_of(node), 'name', '')}".lower()
 
 
 def _divisions(code: Code) -> Iterator[tuple[Module, ast.AST, list[ast.expr]]]:

@@ -34,6 +34,7 @@ def check_joining(code: Code) -> Iterator[Finding]:
                 )
             yield Finding("error", "same-ranks", event.module.where(event.call), said, hint)
             return
+    yield from _overlapping(code, joins)
     for one, event in joins:
         size = event.argument("world_size", _WORLD_SIZE, 0) if event is not None else 0
         if event is not None and is_count(size) and size not in (0, -1, one.process.world_size):
@@ -43,6 +44,26 @@ def check_joining(code: Code) -> Iterator[Finding]:
                 event.module.where(event.call),
                 f"world_size is {size}, but the job has {one.process.world_size} processes",
                 "leave rank and world_size out, which are in the environment; under mp.spawn, compute them",
+            )
+            return
+
+
+def _overlapping(code: Code, joins: list[tuple[Followed, Event | None]]) -> Iterator[Finding]:
+    """Yield an error where the first rank of the second node is one of those that the first node counts up to."""
+    known = [(one.process, event, event.argument("rank", _RANK)) for one, event in joins if event is not None]
+    of_first = [rank for process, _, rank in known if process.node == 0 and is_count(rank)]
+    each = code.facts.nproc or code.processes or 0
+    is_counting = len(of_first) > 1 and of_first[1] == of_first[0] + 1
+    for process, event, rank in known if is_counting else ():
+        if process.node and is_count(rank) and of_first[0] < rank < of_first[0] + each and event.is_sure:
+            yield Finding(
+                "error",
+                "same-ranks",
+                event.module.where(event.call),
+                f"the first process of node {process.node} joins as rank {rank}, and node 0 has the ranks "
+                f"{of_first[0]} to {of_first[0] + each - 1}: several processes have the same rank",
+                'add the processes of the nodes before: rank = int(os.environ["NODE_RANK"]) * processes_per_node + '
+                "local_rank",
             )
             return
 

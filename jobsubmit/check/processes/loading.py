@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.interpreter.trace import Event, Made
-from jobsubmit.check.loading.sampler import is_divided
-from jobsubmit.check.program.module import FUNCTIONS, spelled
+from jobsubmit.check.loading.divided import is_divided
+from jobsubmit.check.loading.loaders import is_for_training
+from jobsubmit.check.program.module import FUNCTIONS, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -81,6 +82,9 @@ def check_epochs_set(code: Code) -> Iterator[Finding]:
     if not events:
         yield from _never_set(code)
         return
+    if missed := next(_set_for_others(code, events), None):
+        yield missed
+        return
     same = [event for event in events if event.times > 1 and event.args and type(event.args[0]) is int]
     same = [event for event in same if not _is_of_several(event)]
     if len(same) == len(events):
@@ -88,10 +92,12 @@ def check_epochs_set(code: Code) -> Iterator[Finding]:
             "warning",
             "set-epoch",
             same[0].module.where(same[0].call),
-            f"set_epoch({ast.unparse(same[0].call.args[0])}) in every epoch: the sampler uses the same order each time",
+            f"set_epoch({unparsed(same[0].call.args[0])}) in every epoch: the sampler uses the same order each time",
             "pass the number of the epoch",
         )
-    elif all(event.times == 1 and not _is_in_loop(code, event) and _is_before_loop(event) for event in events):
+    elif not _is_set_elsewhere(code, events) and all(
+        event.times == 1 and not _is_in_loop(code, event) and _is_before_loop(event) for event in events
+    ):
         yield Finding(
             "warning",
             "set-epoch",
@@ -99,6 +105,38 @@ def check_epochs_set(code: Code) -> Iterator[Finding]:
             "set_epoch() is called only once, before the epochs: the sampler uses the same order in each of them",
             "call it at the beginning of each epoch",
         )
+
+
+def _is_set_elsewhere(code: Code, events: Sequence[Event]) -> bool:
+    """Return whether the program may also come to other calls of set_epoch: where a loader has no more batches."""
+    calls = {event.call for event in events}
+    others = (call for _, call, _ in code.reached.calls if call not in calls and isinstance(call.func, ast.Attribute))
+    return any(call.func.attr == "set_epoch" for call in others if isinstance(call.func, ast.Attribute))
+
+
+def _set_for_others(code: Code, events: Sequence[Event]) -> Iterator[Finding]:
+    """Yield a warning for the sampler of a training that shuffles, where only those of validations get the epoch."""
+    first = code.followed[0]
+    with_epoch = {number for event in events for number in first.owners.get(event.path, {0})}
+    every = list(first.events.values())
+    trains_again = any(later.last == "backward" and code.loops_around(later) > 1 for later in every)
+    if 0 in with_epoch or not trains_again or not first.is_whole:
+        return
+    samplers = [(event, event.argument("shuffle", 3, True)) for event in every if event.last == "DistributedSampler"]
+    made = [(event, shuffles, first.results.get(event.path, set())) for event, shuffles in samplers if shuffles]
+    training = [one for one in made if one[2] and is_for_training(one[0].call, one[0].module)]
+    if all(with_epoch.isdisjoint(numbers) for _, _, numbers in training):
+        yield from (_never(event) for event, shuffles, _ in training[:1] if event.is_sure and shuffles is True)
+
+
+def _never(event: Event) -> Finding:
+    return Finding(
+        "warning",
+        "set-epoch",
+        event.module.where(event.call),
+        "set_epoch() is never called for this sampler: it uses the same order in every epoch",
+        "call it at the beginning of each epoch",
+    )
 
 
 def _never_set(code: Code) -> Iterator[Finding]:
@@ -111,13 +149,7 @@ def _never_set(code: Code) -> Iterator[Finding]:
         is_shuffling = event.last == "DistributedSampler" and event.argument("shuffle", 3, True) is True
         trains_again = any(later.last == "backward" and code.loops_around(later) > 1 for later in events)
         if is_shuffling and event.is_sure and trains_again:
-            yield Finding(
-                "warning",
-                "set-epoch",
-                event.module.where(event.call),
-                "set_epoch() is never called: the sampler uses the same order in every epoch",
-                "call it at the beginning of each epoch",
-            )
+            yield _never(event)
             return
 
 

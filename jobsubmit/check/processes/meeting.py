@@ -14,8 +14,8 @@ from jobsubmit.check.interpreter.branches import is_periodic
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.trace import Event
-from jobsubmit.check.processes.pairs import are_parted, tests_around, whole
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.processes.pairs import are_parted, tests_around
+from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.common.finding import Finding
 
@@ -26,7 +26,7 @@ _OF_TORCH = ("torch.distributed.", "accelerate.Accelerator.", "torch.nn.parallel
 
 def check_meeting(code: Code) -> Iterator[Finding]:
     """Yield a warning for the first collective that only some of the followed processes come to."""
-    for one, other in itertools.permutations(whole(code.followed), 2):
+    for one, other in itertools.permutations(code.followed_whole, 2):
         events = [event for event in _alone(one, other) if _is_decided(code, event, one, other)]
         if events:
             event = min(events, key=lambda found: len(found.path))
@@ -93,10 +93,10 @@ def _first_apart(event: Event, other: Followed) -> ast.Call:
 def check_leaving_alone(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loop that trains and that one process may leave, but never another one."""
     finder = finder_of(code)
-    for one, other in itertools.permutations(whole(code.followed), 2):
+    for one, other in itertools.permutations(code.followed_whole, 2):
         for module, test, node in _leaves(code):
             stays = isinstance(node, ast.While)
-            if _ENDS_ALL.search(ast.unparse(test)):
+            if _ENDS_ALL.search(unparsed(test)):
                 continue
             may_leave = one.values.get(test, stays) is UNKNOWN
             if may_leave and other.values.get(test) is stays and is_in_common_loop(finder, node, module):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_sharding
 from jobsubmit.check.interpreter.process import is_optimizer
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.common.finding import Finding
 
 
@@ -21,7 +21,7 @@ def check_optimizers_first(code: Code) -> Iterator[Finding]:
                 "warning",
                 "optimizer-too-early",
                 made[0].module.where(made[0].call),
-                f"the optimizer gets the parameters of the model before {ast.unparse(sharded[0].call.func)} "
+                f"the optimizer gets the parameters of the model before {unparsed(sharded[0].call.func)} "
                 f"({sharded[0].module.where(sharded[0].call)}) replaces them: it would update others",
                 "shard the model first, then make the optimizer",
             )

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.trace import Event
 from jobsubmit.check.program.module import FUNCTIONS, Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
-
-
-def whole(followed: Sequence[Followed]) -> list[Followed]:
-    """Return the processes that were followed to their ends, if all of them were."""
-    return list(followed) if all(one.is_whole for one in followed) else []
 
 
 def both(one: Followed, other: Followed, name: str) -> Iterator[tuple[Event, Event]]:

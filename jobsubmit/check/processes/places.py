@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.common.finding import Finding
 
 
@@ -18,7 +18,7 @@ def check_places(code: Code) -> Iterator[Finding]:
         for node, place in one.beyond.items():
             if node not in first.beyond:
                 said = (
-                    f"rank {one.process.rank} asks for place {place.number} of {ast.unparse(node.value)}, which has "
+                    f"rank {one.process.rank} asks for place {place.number} of {unparsed(node.value)}, which has "
                     f"{place.length}: IndexError"
                 )
                 hint = "use the rank within the node (LOCAL_RANK), if the list is for the processes of one node"

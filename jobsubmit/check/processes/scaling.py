@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.scaling import Scaled
-from jobsubmit.check.processes.pairs import whole
 from jobsubmit.common.finding import Finding
 
 _LEFT_TO_OTHERS = frozenset(
@@ -20,9 +19,9 @@ _LEFT_TO_OTHERS = frozenset(
 
 def check_scales(code: Code) -> Iterator[Finding]:
     """Yield a warning where gradients are divided by the number of processes twice, or added up and never divided."""
-    if not _LEFT_TO_OTHERS.isdisjoint(code.names):
+    if not _LEFT_TO_OTHERS.isdisjoint(code.names_in_use):
         return
-    for one in whole(code.followed)[:1]:
+    for one in code.followed_whole[:1]:
         lonely = None if one.is_wrapped else one.scales.lonely()
         if lonely is not None:
             yield Finding(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.own import is_wrapping
 from jobsubmit.check.interpreter.trace import Event
-from jobsubmit.check.processes.pairs import are_parted, whole
+from jobsubmit.check.processes.pairs import are_parted
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.common.finding import Finding
 
 
 def check_states(code: Code) -> Iterator[Finding]:
     """Yield a warning where only the first process loads a state, after the model was wrapped."""
-    processes = whole(code.followed)
+    processes = code.followed_whole
     if len(processes) < 2:  # noqa: PLR2004
         return
     one, others = processes[0], processes[1:]
@@ -23,7 +23,7 @@ def check_states(code: Code) -> Iterator[Finding]:
     wraps = [index for index, event in enumerate(before) if is_wrapping(event.name)]
     for index, event in enumerate(before):
         is_load = event.last == "load_state_dict" and not any(event.path in other.events for other in others)
-        if "ema" in ast.unparse(event.call.func).lower():
+        if "ema" in unparsed(event.call.func).lower():
             continue  # a moving average that only the first process has
         module = code.module_of(event.call, event)
         is_load = is_load and all(are_parted(event.call, module, one, other) for other in others)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
 from jobsubmit.check.interpreter.follow import Followed
-from jobsubmit.check.program.module import COMPREHENSIONS, Module
+from jobsubmit.check.program.module import COMPREHENSIONS, Module, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
@@ -29,7 +29,7 @@ def check_unset(code: Code) -> Iterator[Finding]:
                 continue
             if not all(_is_for_some_ranks(code, store, home) for home, store in stores):
                 continue
-            name, where = ast.unparse(node), stores[0][0].where(stores[0][1])
+            name, where = unparsed(node), stores[0][0].where(stores[0][1])
             error = "AttributeError" if isinstance(node, ast.Attribute) else "NameError"
             yield Finding(
                 "warning",

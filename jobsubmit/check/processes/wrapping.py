@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.models.gradients import averages_all
-from jobsubmit.check.processes.pairs import whole
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.common.finding import Finding
 
 _PLACES_ALL = frozenset(["set_default_device", "set_default_tensor_type", "init_empty_weights"])
@@ -18,14 +18,14 @@ def check_bypassing(code: Code) -> Iterator[Finding]:
     """Yield a warning where training calls the model inside a wrapper, and never the wrapper."""
     if averages_all(code):
         return  # the program averages them itself
-    for wrapper in (one for followed in whole(code.followed)[:1] for one in followed.wrappers.every):
+    for wrapper in (one for followed in code.followed_whole[:1] for one in followed.wrappers.every):
         inner = wrapper.calls("", is_outer=False)
         if inner and not wrapper.calls("", is_outer=True) and "backward" in code.names:
             yield Finding(
                 "warning",
                 "bypassed",
                 inner[0].module.where(inner[0].call),
-                f"{ast.unparse(inner[0].call.func)} is the model inside the wrapper: the gradients are not averaged, "
+                f"{unparsed(inner[0].call.func)} is the model inside the wrapper: the gradients are not averaged, "
                 "and each process trains a model of its own",
                 "call the wrapper",
             )
@@ -34,10 +34,10 @@ def check_bypassing(code: Code) -> Iterator[Finding]:
 
 def check_places_of_models(code: Code) -> Iterator[Finding]:
     """Yield a warning where a wrapper is made for a GPU, and nothing moved its model there."""
-    if code.facts.gpus == 0 or not _PLACES_ALL.isdisjoint(code.names) or _makes_on_device(code):
+    if code.facts.gpus == 0 or not _PLACES_ALL.isdisjoint(code.names_in_use) or _makes_on_device(code):
         return
     for one in (one for followed in code.followed[:1] for one in followed.on_cpu):
-        given = ast.unparse(one.call.args[0]) if one.call.args else "the model"
+        given = unparsed(one.call.args[0]) if one.call.args else "the model"
         yield Finding(
             "warning",
             "model-on-cpu",
@@ -51,14 +51,14 @@ def check_places_of_models(code: Code) -> Iterator[Finding]:
 def _makes_on_device(code: Code) -> bool:
     """Return whether models may be made on a GPU: `with torch.device("cuda"):`."""
     items = (item.context_expr for _, node in code.program.of(ast.With) for item in node.items)
-    return any("device" in ast.unparse(one) for one in items)
+    return any("device" in unparsed(one) for one in items)
 
 
 def check_keys(code: Code) -> Iterator[Finding]:
     """Yield a warning where the state of a wrapper is saved, and loaded into what is in it, or the other way round."""
-    if any(change in text for text in code.texts | code.names for change in _CHANGES):
+    if any(change in text for text in code.texts | code.names_in_use for change in _CHANGES):
         return
-    for use in (use for followed in whole(code.followed)[:1] for use in followed.wrappers.mixed):
+    for use in (use for followed in code.followed_whole[:1] for use in followed.wrappers.mixed):
         yield Finding(
             "warning",
             "other-keys",
@@ -68,7 +68,7 @@ def check_keys(code: Code) -> Iterator[Finding]:
             "load the state of what is inside the wrapper: model.module.state_dict()",
         )
         return
-    for wrapper in (one for followed in whole(code.followed)[:1] for one in followed.wrappers.every):
+    for wrapper in (one for followed in code.followed_whole[:1] for one in followed.wrappers.every):
         saved = {use.is_outer for use in wrapper.uses if use.name == "state_dict"}
         loaded = [use for use in wrapper.uses if use.name == "load_state_dict"]
         if len(saved) != 1 or not loaded or any(use.is_outer in saved or not use.is_strict for use in loaded):

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Set
 from pathlib import PurePosixPath
 
 from jobsubmit.check.checkpoints.races import is_handled
-from jobsubmit.check.checkpoints.saving import LOCAL_FOLDERS
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.calls import BARRIERS
 from jobsubmit.check.interpreter.follow import Followed
@@ -56,7 +55,7 @@ def check_downloads_beyond(code: Code) -> Iterator[Finding]:
         for event in one.events.values():
             second = other.events.get(event.path)
             root = event.argument("root", 0, UNKNOWN)
-            is_on_node = isinstance(root, (str, PurePosixPath)) and str(root).startswith(LOCAL_FOLDERS)
+            is_on_node = code.facts.is_on_node(root)
             is_alone = second is None or second.argument("download") is False
             if event.argument("download") is True and is_on_node and is_alone and event.is_sure:
                 yield Finding(
@@ -71,7 +70,7 @@ def check_downloads_beyond(code: Code) -> Iterator[Finding]:
 
 def check_reading_beyond(code: Code) -> Iterator[Finding]:
     """Yield a warning where a file that only the first node writes is read on another one, from its own disk."""
-    if not _MOVES.isdisjoint(code.names):
+    if not _MOVES.isdisjoint(code.names_in_use):
         return  # relative paths may begin elsewhere
     for one, other in ((code.followed[0], each) for each in code.followed[1:] if each.process.node != 0):
         beside = [each for each in code.followed if each.process.node == other.process.node]
@@ -79,7 +78,7 @@ def check_reading_beyond(code: Code) -> Iterator[Finding]:
         for path, read in _files(other, READS):
             is_first = path not in there
             there.add(path)
-            if not is_first or not read.is_sure or not _is_on_node(path):
+            if not is_first or not read.is_sure or not _is_on_node(code, path):
                 continue
             if any(is_handled(call, code.module_of(call, read)) for call in read.path):
                 continue
@@ -130,6 +129,6 @@ def _is_writing(event: Event) -> bool | None:
     return bool(set(given) & set("wxa")) if isinstance(given, str) else None
 
 
-def _is_on_node(path: str) -> bool:
+def _is_on_node(code: Code, path: str) -> bool:
     """Return whether a path is on the disk of a node: in the folder of its code, or in one of the system."""
-    return path.startswith(LOCAL_FOLDERS) or path[0] not in "/~$"
+    return code.facts.is_on_node(path) or path[0] not in "/~$"

@@ -46,7 +46,7 @@ def value_of_attribute(values: Values, node: ast.Attribute, module: Module) -> A
         return arguments_as_mapping(values, node.value, module)
     name = values.program.name_of(node, module)
     if name == "sys.argv":
-        return ["", *values.facts.argv]
+        return [values.program.boot.path, *values.facts.argv]
     if name in SYSTEM:
         return SYSTEM[name]
     if name == "torch.__version__" and values.facts.torch_version is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
@@ -15,10 +16,10 @@ from jobsubmit.check.program.program import Program
 _DEEPEST_CLASS = 20
 SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 PROCESSES = ("torch.multiprocessing.Process", "multiprocessing.Process", "multiprocessing.process.Process")
-_RUNNERS = ("typer.run", "absl.app.run", "fire.Fire", "torch.distributed.elastic.multiprocessing.errors.record")
+RUNNERS = ("typer.run", "absl.app.run", "fire.Fire", "torch.distributed.elastic.multiprocessing.errors.record")
 _CALLS_WHAT_IT_GETS = (
     *SPAWNS,
-    *_RUNNERS,
+    *RUNNERS,
     *(f"torch.distributed.rpc.{name}" for name in ("remote", "rpc_sync", "rpc_async")),
 )
 _BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
@@ -251,11 +252,17 @@ def parameters_with_defaults(function: Function) -> list[tuple[ast.arg, ast.expr
 
 def given_for(call: ast.Call, function: Function, parameter: str) -> ast.expr | None:
     """Return what a call gives for a parameter of the function that it calls."""
+    return argument(call, parameter, _positions(function).get(parameter))
+
+
+@lru_cache(maxsize=10_000)
+def _positions(function: Function) -> Mapping[str, int]:
+    """Return the place of each parameter that a call may give by position."""
     names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
     is_of_class = bool(function.decorator_list) or function.name.startswith("__")
     if names[:1] == ["self"] or (names[:1] == ["cls"] and is_of_class):
         names = names[1:]
-    return argument(call, parameter, names.index(parameter) if parameter in names else None)
+    return {name: place for place, name in enumerate(names)}
 
 
 def default_of(function: Function, name: str) -> ast.expr | None:

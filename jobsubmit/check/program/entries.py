@@ -26,8 +26,10 @@ def with_entries(values: Values, found: Any, name: str, use: ast.AST | None, mod
     An entry that may be another one where it is used is UNKNOWN, and so is the whole where it is not clear which one
     changes; lists, too.
     """
+    if not isinstance(found, (list, dict)):
+        return found
     changes = [one for one in values.program.changes.get(name, ()) if not _is_of_other_class(values, one[1])]
-    if not changes or not isinstance(found, (list, dict)):
+    if not changes:
         return found
     changes = [
         (home, node)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from jobsubmit.check.installed.libraries import Libraries
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.spec.modes import Start
 
+_OF_NODE = ("/tmp", "/dev/shm", "/scratch", "/local", "/raid", "/mnt/local")  # noqa: S108 - folders of users
 SYSTEM = {"sys.platform": "linux", "os.name": "posix"}  # of the nodes
 COUNT_GPUS = ("torch.cuda.device_count", "torch.accelerator.device_count")
 ONLY_ON_MACS = ("torch.backends.mps.is_available", "torch.backends.mps.is_built", "torch.mps.is_available")
@@ -30,6 +32,8 @@ class Facts:
     `why_no_gpus` says why that is 0 where the nodes have GPUs that the job does not get.
     `rank` is that of a process among all; `options_of_node` are options that a command gives the number of the node.
     `torch_version` is that of the job file; `libraries` are those that are installed on the nodes, if that is known.
+    A start command starts so many `copies` of the program on each node.
+    `shared_folders` are the only ones that all nodes share, None where others may be shared as well.
     `may_be_set` are the variables that a node may have, of its shell or of the job; None where any other may be set.
     """
 
@@ -45,6 +49,17 @@ class Facts:
     torch_version: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
     may_be_set: frozenset[str] | None = None
+    copies: int = 1
+    shared_folders: tuple[str, ...] | None = None
+
+    def is_on_node(self, path: object) -> bool:
+        """Return whether each node has an absolute path on a disk of its own, which the other nodes do not see."""
+        text = str(path)
+        if not isinstance(path, (str, PurePosixPath)) or not text.startswith("/"):
+            return False
+        shared = self.shared_folders
+        is_apart = shared is not None and not any(f"{text}/".startswith(f"{one.rstrip('/')}/") for one in shared)
+        return is_apart or text.startswith(_OF_NODE)
 
     @property
     def options_given(self) -> frozenset[str]:

@@ -125,8 +125,11 @@ def given_by_spawn(
 
     Not for the first one that mp.spawn gives, which is the number of a process.
     """
+    starts = (*SPAWNS, *PROCESSES)
+    if values.program.calls_of.keys().isdisjoint(starts):
+        return None
     own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-    calls = [place for starts in (*SPAWNS, *PROCESSES) for place in values.program.calls_of.get(starts, ())]
+    calls = [place for start in starts for place in values.program.calls_of.get(start, ())]
     calls = [place for place in calls if place[1] not in values.dead]
     if len(calls) != 1 or name not in own:
         return None
@@ -170,7 +173,18 @@ def value_of_parameter(values: Values, name: str, function: Function, module: Mo
     if not 0 < len(calls) <= _MOST_CALLERS or not is_known:
         return UNKNOWN
     given = [_given(values, name, function, module, *place) for place in calls]
+    if _is_spawned(values, function, module):
+        spawned = given_by_spawn(values, name, function, module)
+        given.append(UNKNOWN if spawned is None else values.of(spawned[1], spawned[0]))
     return given[0] if all(value == given[0] for value in given) else UNKNOWN
+
+
+def _is_spawned(values: Values, function: Function, module: Module) -> bool:
+    """Return whether mp.spawn may start a function, which gets the number of its process first."""
+    calls = (place for start in SPAWNS for place in values.program.calls_of.get(start, ()))
+    started = ((home, argument(call, "fn", 0)) for home, call in calls if call not in values.dead)
+    name = f"{module.name}.{function.name}"
+    return any(one is not None and values.program.name_of(one, home) == name for home, one in started)
 
 
 def _given(values: Values, name: str, function: Function, module: Module, home: Module, call: ast.Call) -> Any:

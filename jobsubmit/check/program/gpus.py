@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, returned_values, spelled
+from jobsubmit.check.program.module import EXITS, FUNCTIONS, Module, returned_values, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.values import Values
 
@@ -21,7 +21,7 @@ def asks_for_gpus(values: Values, test: ast.AST, module: Module) -> bool:
         home, function = values.program.definition(values.program.name_of(node.func, module)) or (module, None)
         for returned in returned_values(function) if isinstance(function, FUNCTIONS) else ():
             parts += _with_variables(values, returned, home)
-    return any(_GPUS.search(ast.unparse(part)) for part in parts)
+    return any(_GPUS.search(unparsed(part)) for part in parts)
 
 
 def _with_variables(values: Values, node: ast.AST, module: Module) -> Iterator[ast.AST]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jobsubmit.check.program.module import Module, returned_values, spelled
+from jobsubmit.check.program.module import Module, returned_values, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
 
@@ -55,7 +55,7 @@ def _imports_by_text(values: Values, call: ast.Call, module: Module) -> bool:
     found = values.program.definition(name)
     if found is None or not isinstance(found[1], ast.FunctionDef) or not found[1].args.args:
         return False
-    texts = [ast.unparse(one) for one in returned_values(found[1])]
+    texts = [unparsed(one) for one in returned_values(found[1])]
     inner = [node for node in walk(found[1]) if isinstance(node, ast.Call)]
     splits = [one for one in inner if getattr(one.func, "attr", "") in ("rsplit", "rpartition")]
     owners = [one.func.value for one in splits if isinstance(one.func, ast.Attribute)]

@@ -76,7 +76,15 @@ class Module:
 
     def function_of(self, node: ast.AST) -> Function | None:
         """Return the innermost function that a node is in."""
-        return next((above for above in self.above(node) if isinstance(above, FUNCTIONS)), None)
+        if node not in self._functions_around:
+            found = next((above for above in self.above(node) if isinstance(above, FUNCTIONS)), None)
+            self._functions_around[node] = found
+        return self._functions_around[node]
+
+    @cached_property
+    def _functions_around(self) -> dict[ast.AST, Function | None]:
+        """Return the results of `function_of` so far."""
+        return {}
 
     def scope_of(self, node: ast.AST) -> Function | ast.Module:
         """Return the innermost function that a node is in, or else the module."""
@@ -191,9 +199,10 @@ class Module:
 
     def above(self, node: ast.AST) -> tuple[ast.AST, ...]:
         """Return what a node is in, from the inside out."""
-        if node not in self._above:
-            self._above[node] = tuple(self._found_above(node))
-        return self._above[node]
+        found = self._above.get(node)
+        if found is None:
+            found = self._above[node] = tuple(self._found_above(node))
+        return found
 
     @cached_property
     def _above(self) -> dict[ast.AST, tuple[ast.AST, ...]]:
@@ -278,6 +287,7 @@ def is_generator(function: Function) -> bool:
     return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(function))
 
 
+@lru_cache(maxsize=1 << 17)
 def spelled(node: ast.AST) -> str:
     """Return a dotted name as it is written, or nothing for what is none; ast.unparse takes a hundred times as long."""
     parts: list[str] = []
@@ -285,6 +295,12 @@ def spelled(node: ast.AST) -> str:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+@lru_cache(maxsize=1 << 16)
+def unparsed(node: ast.AST) -> str:
+    """Return an expression or a statement as text, as ast.unparse() does: of each that is asked for again, once."""
+    return spelled(node) or ast.unparse(node)
 
 
 def defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:

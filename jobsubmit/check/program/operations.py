@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
+from jobsubmit.check.program.module import unparsed
+
 
 class _Unknown:
     def __repr__(self) -> str:
@@ -52,6 +54,11 @@ def _modulo(left: Any, right: Any) -> Any:
     given = right if isinstance(right, list) else [right]
     is_plain = re.fullmatch(r"(?:[^%]|%[sd])*", left) is not None and all(isinstance(one, (str, int)) for one in given)
     return left % tuple(given) if is_plain and left.count("%") == len(given) else UNKNOWN
+
+
+def _from_here(path: Any) -> str:
+    """Return a path so that it has a folder, as a whole one has: the code directory is `.`."""
+    return str(path) if "/" in str(path) else f"./{path}"
 
 
 def _power(left: Any, right: Any) -> Any:
@@ -126,7 +133,8 @@ PATH_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "os.path.splitext": lambda path: list(posixpath.splitext(path)),
     "os.path.normpath": posixpath.normpath,
     "os.path.relpath": _relative,
-    **dict.fromkeys(("os.path.abspath", "os.path.realpath", "os.path.expanduser", "os.fspath"), str),
+    **dict.fromkeys(("os.path.abspath", "os.path.realpath"), _from_here),
+    **dict.fromkeys(("os.path.expanduser", "os.fspath"), str),
     **dict.fromkeys(("pathlib.Path", "pathlib.PurePath"), PurePosixPath),
     "os.getcwd": lambda: "",
     "pathlib.Path.cwd": PurePosixPath,
@@ -140,7 +148,7 @@ _TYPES = {kind.__name__: kind for kind in (bool, int, float, str, list, tuple, d
 
 def is_instance(value: Any, kinds: ast.expr) -> Any:
     """Return whether a value is of one of the built-in types that are named."""
-    named = {ast.unparse(kind) for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])}
+    named = {unparsed(kind) for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])}
     if not named <= set(_TYPES) or is_open(value):
         return UNKNOWN
     return isinstance(value, tuple(_TYPES[name] for name in named))

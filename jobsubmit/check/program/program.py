@@ -25,6 +25,7 @@ from jobsubmit.check.program.module import (
     is_property,
     own_method,
     spelled,
+    unparsed,
 )
 from jobsubmit.check.program.tree import walk
 
@@ -80,11 +81,16 @@ class Program:
     looked_up: Mapping[ast.AST, str] = field(default_factory=dict, repr=False)
     folder: str = ""
 
-    def of(self, *types: type[ast.AST]) -> Iterator[tuple[Module, Any]]:
-        """Yield every node of some types, with its module."""
-        for module in self.modules.values():
-            for node in module.of(*types):
-                yield module, node
+    def of(self, *types: type[ast.AST]) -> Sequence[tuple[Module, Any]]:
+        """Return every node of some types, with its module."""
+        if types not in self._by_types:
+            self._by_types[types] = [(module, node) for module in self.modules.values() for node in module.of(*types)]
+        return self._by_types[types]
+
+    @cached_property
+    def _by_types(self) -> dict[tuple[type[ast.AST], ...], list[tuple[Module, Any]]]:
+        """Return the results of `of` so far."""
+        return {}
 
     def located(self, path: str) -> str:
         """Return where in the code directory a path is that the program uses, relative to the folder it starts in."""
@@ -239,7 +245,7 @@ class Program:
         if name == "setattr" and call.args:
             owner = call.args[0]
             is_ours = self.name_of(owner, module) in self.modules
-            return is_ours or any(word in ast.unparse(owner) for word in ("modules", "import_module", "__import__"))
+            return is_ours or any(word in unparsed(owner) for word in ("modules", "import_module", "__import__"))
         if name != "globals":
             return name == "exec" and configurator_of(self, module) is not call
         use = module.parents.get(call)
@@ -343,6 +349,19 @@ class Program:
 
     def name_of(self, node: ast.AST, module: Module) -> str:
         """Return the whole dotted name of an expression, such as torch.distributed.barrier; empty if it has none."""
+        if not isinstance(node, (ast.Name, ast.Attribute)) and node not in self.looked_up:
+            return ""
+        found = self._names.get(node)
+        if found is None:
+            found = self._names[node] = self._name_of(node, module)
+        return found
+
+    @cached_property
+    def _names(self) -> dict[ast.AST, str]:
+        """Return the results of `name_of` so far: most names are asked for a dozen times."""
+        return {}
+
+    def _name_of(self, node: ast.AST, module: Module) -> str:
         if self.looked_up and node in self.looked_up:
             return self.looked_up[node]
         if isinstance(node, ast.Attribute):
@@ -433,12 +452,14 @@ class Program:
 
     def imports(self, *packages: str) -> bool:
         """Return whether any module imports one of these packages."""
-        return any(
-            name == package or name.startswith(f"{package}.")
-            for module in self.modules.values()
-            for name in (*module.aliases.values(), *module.stars)
-            for package in packages
-        )
+        return not self._imported.isdisjoint(packages)
+
+    @cached_property
+    def _imported(self) -> frozenset[str]:
+        """Return the whole name of all that is imported, and of each package above it."""
+        names = {name for one in self.modules.values() for name in (*one.aliases.values(), *one.stars)}
+        parted = (name.split(".") for name in names)
+        return frozenset(".".join(parts[:length]) for parts in parted for length in range(1, len(parts) + 1))
 
 
 def may_be_of_model(method: ast.Attribute, owner: ast.ClassDef) -> bool:
@@ -463,7 +484,7 @@ def is_set_by_name(node: ast.AST) -> TypeGuard[ast.Call]:
 def _is_abstract(method: Function) -> bool:
     """Return whether a method is there for others to define it: all that it does is to raise NotImplementedError."""
     last = method.body[-1]
-    return isinstance(last, ast.Raise) and len(method.body) <= _MOST_ABSTRACT and "NotImplemented" in ast.unparse(last)
+    return isinstance(last, ast.Raise) and len(method.body) <= _MOST_ABSTRACT and "NotImplemented" in unparsed(last)
 
 
 def _only_reads(call: ast.Call, method: ast.Attribute, module: Module) -> bool:

@@ -12,12 +12,12 @@ from jobsubmit.check.program.calls import Callee, Callees, Reach, argument, give
 from jobsubmit.check.program.functions import command_of
 from jobsubmit.check.program.gpus import asks_for_gpus, ends_program
 from jobsubmit.check.program.lookups import name_looked_up
-from jobsubmit.check.program.module import EXITS, FUNCTIONS, Function, Module, imported_names, spelled
+from jobsubmit.check.program.module import EXITS, FUNCTIONS, Function, Module, imported_names, spelled, unparsed
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.registries import Registered, registered
 from jobsubmit.check.program.tree import children
 from jobsubmit.check.program.values import Values
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.variables import assigned_to, parameters, position
 
 _CONSUME = ("ModuleList", "Sequential", "list", "tuple", "sum")
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -41,9 +41,10 @@ class Reached:
 
     def of(self, node: ast.AST, module: Module) -> Reach:
         """Return how sure it is that a node is executed."""
-        if node not in self._known:
-            self._known[node] = self._of(node, module)
-        return self._known[node]
+        found = self._known.get(node)
+        if found is None:
+            found = self._known[node] = self._of(node, module)
+        return found
 
     @cached_property
     def _known(self) -> dict[ast.AST, Reach]:
@@ -145,7 +146,7 @@ class _Walk:
                 for item in node.items:
                     self._expression(item.context_expr, module, level)
                     self.waiting += self.callees.entered(item.context_expr, module, level)
-                hides = any("suppress" in ast.unparse(item.context_expr) for item in node.items)
+                hides = any("suppress" in unparsed(item.context_expr) for item in node.items)
                 return self._block(node.body, module, min(level, Reach.PERHAPS) if hides else level)
             case ast.Try():
                 return self._try(node, module, level)
@@ -168,7 +169,7 @@ class _Walk:
 
     def _is_started_by_decorator(self, function: Function, module: Module) -> bool:
         """Return whether fastcore's `call_parse` calls a function at once: it does so in the file that is started."""
-        names = [ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list]
+        names = [unparsed(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list]
         is_parsed = any(name.rpartition(".")[2] == "call_parse" for name in names)
         return is_parsed and module is self.program.boot and self.program.imports("fastcore")
 
@@ -181,12 +182,23 @@ class _Walk:
         return Reach.NEVER if {*chosen} & {*commands} else Reach.PERHAPS
 
     def _is_of_other_command(self, mentioned: ast.expr, module: Module) -> bool:
-        """Return whether a function stands in a dictionary of commands, and the job's first word is another one."""
+        """Return whether a function is that of a command, and the job's first word is another one.
+
+        It stands in a dictionary of commands, or a parser of a command gets it as a default: `set_defaults(func=run)`.
+        """
         commands, chosen = module.parents.get(mentioned), self.values.facts.argv[:1]
+        call = module.parents.get(commands) if isinstance(commands, ast.keyword) else None
+        if isinstance(call, ast.Call):
+            return self._is_default_of_other(call, module)
         if not chosen or not isinstance(commands, ast.Dict):
             return False
         names = [getattr(key, "value", None) for key in commands.keys]
         return chosen[0] in names and commands.values[names.index(chosen[0])] is not mentioned
+
+    def _is_default_of_other(self, call: ast.Call, module: Module) -> bool:
+        """Return whether a call gives a default to the parser of another command than the job's first word."""
+        command, chosen = _command_of_default(call, module), self.values.facts.argv[:1]
+        return bool(command and chosen) and not chosen[0].startswith("-") and chosen[0] != command
 
     def _ends(self, call: ast.Call, module: Module) -> bool:
         """Return whether a call does not return: an exit, or a function that surely comes to one."""
@@ -263,10 +275,12 @@ class _Walk:
             return
         if isinstance(node, ast.Call):
             self._mark(node, level)
-            self.waiting += self.callees.of(node, module, level)
+            self.waiting += () if self._is_default_of_other(node, module) else self.callees.of(node, module, level)
             self.waiting += self._called_by_text(node, module, level)
             if spelled(node.func).endswith(("import_module", "__import__")) and node.args:
                 self._import_by_text(node, module, level)
+            if self.program.name_of(node.func, module).endswith(".LightningCLI"):
+                self._make_named_classes(level)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             self.waiting += self.callees.read(node, module, level)
         for child in children(node):
@@ -289,6 +303,13 @@ class _Walk:
         for imported, how in names.items():
             if imported in self.program.modules:
                 self._module(self.program.modules[imported], how)
+
+    def _make_named_classes(self, level: Reach) -> None:
+        """Enter the classes that configurations name, with their modules: LightningCLI makes an object of each."""
+        for name in self.registered.named_classes:
+            if (home := self.program.modules.get(name.rpartition(".")[0])) is not None:
+                self._module(home, level)
+            self.waiting += self.callees.by_name(name, level)
 
     def _called_by_text(self, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
         """Return what is called by a name that the arguments give: `nets.__dict__[args.net]()`, `create_model(…)`."""
@@ -318,15 +339,33 @@ class _Walk:
         if isinstance(node, ast.BoolOp):
             decides = isinstance(node.op, ast.Or)  # what follows a value of this truth is not looked at
             for value in node.values:
-                self._expression(value, module, level if value is node.values[0] else perhaps)
-                if self.values.truth(value, module) is decides:
+                self._expression(value, module, level)
+                truth = self.values.truth(value, module)
+                if truth is decides:
                     return
+                level = perhaps if truth is None else level
             return
         self._expression(node.test, module, level)
         truth = self.values.truth(node.test, module)
         for is_taken, branch in ((True, node.body), (False, node.orelse)):
             if truth in (None, is_taken):
                 self._expression(branch, module, perhaps if truth is None else level)
+
+
+def _command_of_default(call: ast.Call, module: Module) -> str:
+    """Return the command whose parser gets a default: `parser = commands.add_parser("train")`; empty if it is unclear.
+
+    A command with other names has none of its own here.
+    """
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "set_defaults":
+        return ""
+    parser, scope = call.func.value, module.scope_of(call)
+    stores = module.own_stores.get((scope, parser.id), ()) if isinstance(parser, ast.Name) else ()
+    made = [assigned_to(one, module) for one in stores if position(one) < position(call)][-1:]
+    match made:
+        case [ast.Call(func=ast.Attribute(attr="add_parser"), args=[ast.Constant(value=str(name)), *_], keywords=more)]:
+            return "" if any(one.arg in ("aliases", None) for one in more) else name
+    return ""
 
 
 def _is_gone_through(node: ast.expr, module: Module) -> bool:
@@ -339,12 +378,12 @@ def _is_gone_through(node: ast.expr, module: Module) -> bool:
 
 def _is_registered(node: ast.AST | None) -> bool:
     decorators = getattr(node, "decorator_list", ())
-    return any(ast.unparse(one).rpartition(".")[2].startswith("register_model") for one in decorators)
+    return any(unparsed(one).rpartition(".")[2].startswith("register_model") for one in decorators)
 
 
 def _asks_whether_done(node: ast.If) -> bool:
     """Return whether a branch returns where there is a process group, or a logger, already: the first call goes on."""
-    is_question = ast.unparse(node.test).endswith(("is_initialized()", ".handlers", ".hasHandlers()"))
+    is_question = unparsed(node.test).endswith(("is_initialized()", ".handlers", ".hasHandlers()"))
     is_plain = is_question and not isinstance(node.test, ast.UnaryOp)
     return is_plain and len(node.body) == 1 and isinstance(node.body[0], ast.Return) and not node.orelse
 
@@ -352,8 +391,8 @@ def _asks_whether_done(node: ast.If) -> bool:
 def _makes_group_once(node: ast.If) -> bool:
     """Return whether a branch makes the process group where there is none: `if not dist.is_initialized():`."""
     is_question = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
-    asks = is_question and ast.unparse(node.test).endswith(".is_initialized()")
-    return asks and not node.orelse and any("init_process_group(" in ast.unparse(one) for one in node.body)
+    asks = is_question and unparsed(node.test).endswith(".is_initialized()")
+    return asks and not node.orelse and any("init_process_group(" in unparsed(one) for one in node.body)
 
 
 def _is_end(name: str) -> bool:
@@ -362,7 +401,7 @@ def _is_end(name: str) -> bool:
 
 def _passes_on(handler: ast.ExceptHandler, module: Module) -> bool:
     """Return whether an error that is caught ends the program all the same."""
-    if handler.type is not None and ast.unparse(handler.type) in ("KeyboardInterrupt", "SystemExit"):
+    if handler.type is not None and unparsed(handler.type) in ("KeyboardInterrupt", "SystemExit"):
         return True
     last = handler.body[-1]
     return isinstance(last, ast.Raise) or last in module.exiting

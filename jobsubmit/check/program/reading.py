@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from pathlib import Path, PurePosixPath
 
 from jobsubmit.bundle.model import Bundle
-from jobsubmit.check.program.module import MAIN, Module, defined, imported_names, origin, spelled
+from jobsubmit.check.program.module import MAIN, Module, defined, imported_names, origin, spelled, unparsed
 from jobsubmit.check.program.program import LONGEST_CONFIGURATION, MOST_CONFIGURATIONS, Program
 from jobsubmit.check.program.tree import walk
 
@@ -53,6 +53,7 @@ _LISTS = re.compile(r"listdir|scandir|iterdir|glob\(|iter_modules|walk_packages"
 _LARGEST = 4 << 20
 _CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 _SETTINGS = (".txt", ".cfg", ".conf", ".ini")  # they may be configurations, if they are short
+_CHANGES_PATH = (b"sys.path", b"setup_root(", b"autorootcwd")
 _IMPORTS_BY_NAME = frozenset(
     ("hydra", "jsonargparse", "LightningCLI", "import_module", "instantiate_from_config", "get_obj_from_str")
 )
@@ -117,7 +118,9 @@ def load_program(
     configurations |= {file.path: file.source for file in texts}
     folder = PurePosixPath(boot_file).parent.as_posix()
     roots = ("" if folder == "." or is_module else f"{folder}/", *more_roots)
-    home = folder.replace("/", ".") if is_module and folder != "." else ""
+    root = next((one for one in more_roots if one and boot_file.startswith(one)), "") if is_module else ""
+    package = folder.removeprefix(root.rstrip("/")).strip("/")
+    home = package.replace("/", ".") if is_module and package != "." else ""
     named = tuple(sorted({path for word in words for path in _files_named(word)} & paths - {boot_file}))
     program = _Reader(boot_file, home, paths, sources, configurations, roots, named).program()
     return None if program is None else replace(program, folder=started_in)
@@ -215,7 +218,7 @@ class _Reader:
             return []
         self.length += 0 if is_skimmed else len(data)
         module = _module(name, path, tree, self.home if name == MAIN else "")
-        imports = self._found_now(module) if b"sys.path" in data or b"setup_root(" in data else []
+        imports = self._found_now(module) if any(sign in data for sign in _CHANGES_PATH) else []
         if is_skimmed:
             module = replace(module, words=self._words(path))
         self.modules[name] = module
@@ -232,7 +235,7 @@ class _Reader:
 
     @cached_property
     def _of_configurations(self) -> list[str]:
-        return list(dict.fromkeys(_named_in(self.configurations)))
+        return list(dict.fromkeys(modules_named_in(self.configurations)))
 
     def _of_arguments(self, data: bytes) -> list[str]:
         """Return the modules of the files that the arguments name: from their own folders, if these are searched."""
@@ -296,7 +299,7 @@ def _goes_through_folder(call: ast.Call, module: Module) -> bool:
     """Return whether a call is in a loop of a function, or a module, that lists the folder of its own file."""
     above = list(module.above(call))
     is_looped = any(isinstance(one, (ast.For, ast.ListComp, ast.SetComp, ast.DictComp)) for one in above)
-    text = ast.unparse(module.scope_of(call)) if is_looped else ""
+    text = unparsed(module.scope_of(call)) if is_looped else ""
     return _LISTS.search(text) is not None and ("__file__" in text or "__path__" in text)
 
 
@@ -323,7 +326,7 @@ def _pattern_of(text: ast.expr, package: str = "") -> str:
     return re.escape(package) + found if package and found.startswith(r"\.") else found
 
 
-def _named_in(configurations: Mapping[str, str]) -> Iterator[str]:
+def modules_named_in(configurations: Mapping[str, str]) -> Iterator[str]:
     """Yield the modules that configurations may name: alone, or with a class, `_target_: package.module.Class`."""
     for path, source in itertools.islice(configurations.items(), MOST_CONFIGURATIONS):
         if not path.endswith((".yaml", ".yml")):
@@ -344,11 +347,13 @@ def _added_roots(module: Module, folders: frozenset[str]) -> Iterator[str]:
 
     A folder that is named is looked for beside the module and above it; where none is named, it is one of these.
     """
+    if "autorootcwd" in module.aliases.values():
+        yield ""
     for call in module.of(ast.Call):
         if spelled(call.func).endswith("rootutils.setup_root") and any(_adds_to_path(one) for one in call.keywords):
             yield ""
         if spelled(call.func) in ADDS_TO_PATH:
-            is_start = any("getcwd" in ast.unparse(given) for given in call.args)  # a job starts in the code directory
+            is_start = any("getcwd" in unparsed(given) for given in call.args)  # a job starts in the code directory
             named = [""] if is_start else named_folders(call, module)
             yield from (folder for folder in named or _above(module) if folder.rstrip("/") in folders or not folder)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import lru_cache
+
+_WITH_BLOCKS = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.While, ast.If, ast.With)
 
 
 @lru_cache(maxsize=1 << 19)
@@ -20,9 +22,18 @@ def children(node: ast.AST) -> tuple[ast.AST, ...]:
     return tuple(one for one in found if not isinstance(one, ast.expr_context))
 
 
-def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and all inside it, the outer ones first: as ast.walk() does, but in a third of its time."""
-    waiting = [node]
-    for one in waiting:
-        yield one
-        waiting += children(one)
+def walk(node: ast.AST) -> Iterable[ast.AST]:
+    """Return a node and all inside it, the outer ones first, as ast.walk() does; those of blocks are found once."""
+    return _inside(node) if isinstance(node, _WITH_BLOCKS) else _found_inside(node)
+
+
+@lru_cache(maxsize=1 << 14)
+def _inside(node: ast.AST) -> tuple[ast.AST, ...]:
+    return tuple(_found_inside(node))
+
+
+def _found_inside(node: ast.AST) -> list[ast.AST]:
+    found = [node]
+    for one in found:
+        found += children(one)
+    return found

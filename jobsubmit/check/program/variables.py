@@ -169,6 +169,8 @@ def _block_of(node: ast.AST, above: ast.AST, module: Module) -> str:
 
 
 def _is_left_before(inner: ast.AST, above: ast.AST, module: Module, truth: Truth) -> bool:
+    if above not in module.leaving and not isinstance(above, (*FUNCTIONS, ast.ClassDef)):
+        return False
     for name in ("body", "orelse", "finalbody"):
         block: Any = getattr(above, name, None)
         if isinstance(block, list) and inner in block:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.configuration import parse_text, read_text
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.operations import UNKNOWN, has_gaps
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def is_default(place: ast.Attribute, module: Module) -> bool:
     """Return whether a place sets a default: `_C.NUM_GPUS = 1` at the top of a module, where `_C` is a node."""
     root = spelled(place).partition(".")[0]
     made = (module.parents.get(store) for store in module.stores.get((module.tree, root), ()))
-    is_node = any(isinstance(one, ast.Assign) and _NODE.search(ast.unparse(one.value)) for one in made)
+    is_node = any(isinstance(one, ast.Assign) and _NODE.search(unparsed(one.value)) for one in made)
     return is_node and module.function_of(place) is None
 
 

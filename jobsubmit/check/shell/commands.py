@@ -156,7 +156,9 @@ class Commands:
     def _note(self, words: list[str], given: dict[str, str], shell: Shell, where: str) -> None:
         environment = {**shell.environment(), **given}
         folder = path_in(shell.folder, ".")
-        self.executed.append(Executed((*shell.outer, *words), environment, folder, where, shell.is_sure))
+        self.executed.append(
+            Executed((*shell.outer, *words), environment, folder, where, shell.is_sure, shell.in_background)
+        )
 
     def _start_shell(self, words: list[str], given: dict[str, str], shell: Shell, where: str) -> None:
         rest = list(itertools.dropwhile(lambda word: re.fullmatch(r"[-+][a-bd-zA-Z]+|--\w+", word), words))

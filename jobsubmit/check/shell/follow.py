@@ -61,7 +61,7 @@ class _Follower(Commands):
             "case_statement": self._follow_case,
             "for_statement": self._follow_for,
             "while_statement": self._follow_while,
-            "c_style_for_statement": self._follow_while,
+            "c_style_for_statement": self._follow_counted,
         }
 
     def follow(self, node: Node, shell: Shell) -> None:
@@ -76,12 +76,19 @@ class _Follower(Commands):
 
     def _follow_all(self, nodes: Iterable[Node], shell: Shell) -> None:
         for node in nodes:
-            self.follow(node, shell)
+            if node.next_sibling is not None and node.next_sibling.type == "&":
+                self._follow_inside(node, replace(shell, in_background=True))
+            else:
+                self.follow(node, shell)
 
     def _follow_inside(self, node: Node, shell: Shell) -> None:
         """Follow what is executed in a subshell: what it sets is lost."""
+        inner = shell.copy()
         with suppress(Left):
-            self._follow_all(node.named_children if node.type == "subshell" else [node], shell.copy())
+            if node.type == "subshell":
+                self._follow_all(node.named_children, inner)
+            else:
+                self.follow(node, inner)
 
     def _follow_redirected(self, node: Node, shell: Shell) -> None:
         body = node.child_by_field_name("body")
@@ -250,6 +257,27 @@ class _Follower(Commands):
                 return
             if not self._pass(body, shell) or before == (shell.variables, shell.arguments):
                 return
+
+    def _follow_counted(self, node: Node, shell: Shell) -> None:
+        """Follow `for ((i = 0; i < n; i++))` as long as its condition is known to hold, once if it may."""
+        first, tests, changes = (
+            [text_of(child) for child in node.children_by_field_name(name) if child.is_named]
+            for name in ("initializer", "condition", "update")
+        )
+        body = node.child_by_field_name("body")
+        for text in first:
+            shell.compute(text)
+        for _ in range(_MOST_PASSES):
+            holds = is_sum_true(tests[-1], shell) if tests else None
+            if body is None or holds is False:
+                return
+            if holds is None:
+                self._either([partial(self._pass, body), _do_nothing], shell)
+                return
+            if not self._pass(body, shell):
+                return
+            for text in changes:
+                shell.compute(text)
 
     def _pass(self, body: Node, shell: Shell) -> bool:
         """Follow a pass of a loop; return whether another one may follow."""

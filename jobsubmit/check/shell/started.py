@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jobsubmit.agent import node_contract as contract
@@ -25,7 +25,8 @@ class Started:
     """What a start command starts on one node.
 
     `executed` are all commands that are executed; `launch` is that of the program of the job, with its `words`, the
-    variables that shells give it (`environment`), and its place in a script (`where`).
+    variables that shells give it (`environment`), and its place in a script (`where`). A shell starts so many `copies`
+    of it side by side; what differs between them is a variable there.
     """
 
     executed: tuple[Executed, ...] = ()
@@ -33,6 +34,7 @@ class Started:
     words: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     where: str = "command"
+    copies: int = 1
 
 
 def start_on(node: int, job: LaunchPlan, read: Callable[[str], str]) -> Started:
@@ -46,17 +48,50 @@ def start_on(node: int, job: LaunchPlan, read: Callable[[str], str]) -> Started:
     if found is None:
         return Started(tuple(executed))
     one, launch = found
-    return Started(tuple(executed), launch, one.words, one.environment, one.where)
+    copies = _copies(executed, launch)
+    if len(copies) > 1:
+        one, launch = copies[0][0], replace(launch, program=_same_words([each.program for _, each in copies], node))
+    environment = _same_values([each.environment for each, _ in copies] or [one.environment], node)
+    return Started(tuple(executed), launch, one.words, environment, one.where, max(len(copies), 1))
 
 
-def file_of(launch: Launch, read: Callable[[str], str]) -> str:
-    """Return the file of the job that is started, if it is known; a module is looked for among the files."""
+def _copies(executed: Sequence[Executed], launch: Launch) -> list[tuple[Executed, Launch]]:
+    """Return the commands that start a program side by side: `for i in 0 1; do python train.py --rank $i & done`."""
+    if launch.launcher != "python":
+        return []
+    started = [(one, _launch(one)) for one in executed if one.in_background]
+    beside = [
+        (one, each) for one, each in started if each.program[:1] == launch.program[:1] and each.folder == launch.folder
+    ]
+    return [(one, each) for one, each in beside if len(each.program) == len(launch.program)]
+
+
+def _same_words(programs: Sequence[tuple[str, ...]], node: int) -> tuple[str, ...]:
+    """Return the words of several copies: where they differ, a variable stands that no other node has."""
+    return tuple(_same(words, node) for words in zip(*programs, strict=True))
+
+
+def _same_values(environments: Sequence[Mapping[str, str]], node: int) -> Mapping[str, str]:
+    names = {name: None for environment in environments for name in environment}
+    return {name: _same([each.get(name, "") for each in environments], node) for name in names}
+
+
+def _same(texts: Sequence[str], node: int) -> str:
+    """Return a text that all copies have, or a variable of this node, after the name of its option if it has one."""
+    if len(set(texts)) == 1:
+        return texts[0]
+    option, sign, _ = posixpath.commonprefix(texts).partition("=")
+    return f"{option}=$COPY_{node}" if sign else f"$COPY_{node}"
+
+
+def file_of(launch: Launch, read: Callable[[str], str], roots: Iterable[str] = ()) -> str:
+    """Return the file of the job that is started, if it is known; a module is looked for in the roots, too."""
     program = launch.program[0] if launch.launcher and launch.program else ""
     if not launch.is_module:
         is_ours = program.endswith(".py") and not program.startswith("/") and "$" not in program
         return posixpath.normpath(posixpath.join(launch.folder, program)) if is_ours else ""
-    base = posixpath.join(launch.folder, program.replace(".", "/"))
-    return next((path for path in (f"{base}.py", f"{base}/__main__.py") if read(path)), "")
+    bases = [posixpath.join(root, program.replace(".", "/")) for root in (launch.folder, *roots)]
+    return next((path for base in bases for path in (f"{base}.py", f"{base}/__main__.py") if read(path)), "")
 
 
 def _launch(one: Executed) -> Launch:

@@ -19,6 +19,7 @@ OF_PROCESSES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_R
 _OF_NODES = re.compile(r"(?:MA|VC|JOBSUBMIT|SLURM|OMPI|CUDA|NCCL)_\w+|HOME|USER|\w*PATH|TMPDIR|HOSTNAME|RANDOM|\d+")
 _CHANGES = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))")
 _SUM = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([^=,]+)")
+_STEP = re.compile(r"\s*(?:(\+\+|--)\s*([A-Za-z_]\w*)|([A-Za-z_]\w*)\s*(?:(\+\+|--)|([-+*/%])=(?!=)(.*)))\s*")
 _LONGEST = 64 << 10
 _SPECIAL = ("#", "@", "*", "PWD", "BASH_SOURCE")
 _ELSEWHERE = "$ELSEWHERE"
@@ -31,7 +32,7 @@ class Executed:
     `words` are its words, with those of launchers around the shell before them; `environment` are the variables that
     shells give it, beside those of the node. It is executed in a `folder` of the code directory ("" for itself), or
     in one that is not known (None). `where` is its place in a script of the job. `is_sure` says whether it depends on
-    no condition that is not known.
+    no condition that is not known, `in_background` whether the shell goes on at once (`… &`).
     """
 
     words: tuple[str, ...]
@@ -39,6 +40,7 @@ class Executed:
     folder: str | None
     where: str
     is_sure: bool
+    in_background: bool = False
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Shell:
     is_sure: bool = True
     supposes_unset: bool = False
     place: str = ""
+    in_background: bool = False
 
     def copy(self) -> Shell:
         variables = {name: list(value) if isinstance(value, list) else value for name, value in self.variables.items()}
@@ -105,7 +108,8 @@ class Shell:
 
     def compute(self, text: str) -> None:
         """Follow a sum that sets a variable: `n=n+1`; those that it sets in other ways are not known after it."""
-        found = _SUM.fullmatch(text)
+        step = _STEP.fullmatch(text)
+        found = _SUM.fullmatch(text if step is None else _as_sum(step))
         for name in _CHANGES.findall(text) if found is None else ():
             self.assign(name, f"${name}")
         if found is not None:
@@ -176,6 +180,12 @@ class Shell:
         if "$@" in self.arguments[:number]:
             return f"${number}"
         return self.arguments[number - 1] if number <= len(self.arguments) else ""
+
+
+def _as_sum(step: re.Match[str]) -> str:
+    """Return what `i++` or `i += 2` sets, as a sum: `i = i + (1)`."""
+    name, sign = step[2] or step[3], (step[1] or step[4] or step[5])[0]
+    return f"{name} = {name} {sign} ({step[6] or 1})"
 
 
 def path_in(folder: str, text: str) -> str | None:

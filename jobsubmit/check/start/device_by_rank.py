@@ -10,7 +10,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code
 from jobsubmit.check.origins import origins, parts_returned
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.module import Module, class_around, spelled
+from jobsubmit.check.program.module import Module, class_around, spelled, unparsed
 from jobsubmit.check.program.objects import fields_of, given_to_fields
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import assigned_to, parameters
@@ -48,7 +48,7 @@ def by_global_rank(code: Code) -> Iterator[Finding]:
                     code.level_of(call, module),
                     "rank-as-device",
                     module.where(chosen),
-                    f"{ast.unparse(chosen)} is the rank among all processes but is used as the GPU number on one node: "
+                    f"{unparsed(chosen)} is the rank among all processes but is used as the GPU number on one node: "
                     f"{result}",
                     'use the local rank: int(os.environ["LOCAL_RANK"])',
                 )
@@ -80,7 +80,7 @@ def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:
                     "warning",
                     "rank-as-device",
                     module.where(chosen),
-                    f"{ast.unparse(chosen)} is the rank among all processes but is used as the GPU number on one node",
+                    f"{unparsed(chosen)} is the rank among all processes but is used as the GPU number on one node",
                     "use the number of the process on its node, which mp.spawn passes first",
                 )
                 return
@@ -111,7 +111,7 @@ def _joins_as(code: Code, number: ast.AST, module: Module) -> bool:
 def _is_sum_with_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
     """Return whether a number is `node_rank * n + local_rank`, by what it is set to."""
     if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Add) and bool(_TIMES_RANK.search(ast.unparse(node)))
+        return isinstance(node.op, ast.Add) and bool(_TIMES_RANK.search(unparsed(node)))
     sources = _sources_of_rank(code, node, module) if depth < DEEPEST else []
     return bool(sources) and all(_is_sum_with_rank(code, source, home, depth + 1) for home, source in sources)
 
@@ -128,7 +128,7 @@ def _named_by_global_rank(code: Code) -> Iterator[Finding]:
                 "warning",
                 "rank-as-device",
                 module.where(node),
-                f"{ast.unparse(number)} is the rank among all processes but is used as the GPU number on one node",
+                f"{unparsed(number)} is the rank among all processes but is used as the GPU number on one node",
                 'use the local rank: int(os.environ["LOCAL_RANK"])',
             )
             return
@@ -222,7 +222,7 @@ def _given(code: Code, name: ast.Name, module: Module) -> tuple[Module, ast.expr
             if not calls and scope.name == "__init__":
                 calls = _makes_by_variable(code, name.id)
             values = [(home, value) for home, call in calls if (value := given_for(call, scope, name.id)) is not None]
-            words = {(home.name, ast.unparse(value)) for home, value in values}
+            words = {(home.name, unparsed(value)) for home, value in values}
             return values[0] if len(values) == len(calls) and len(words) == 1 else None
     return None
 

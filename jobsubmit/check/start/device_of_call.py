@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
@@ -13,6 +14,7 @@ from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
 
 DEEPEST = 6
+_TYPES = re.compile(r"(?:^|\.)dtype$|^torch\.(?:b?float\d*|double|half|u?int\d*|long|short|bool)$")
 _NUMBERS = ("device_id", "output_device")  # arguments of FSDP, DistributedDataParallel and init_process_group
 
 
@@ -70,7 +72,8 @@ def device_of(call: ast.Call, name: str) -> ast.expr | None:
     if name in ("torch.device", "torch.cuda.set_device"):
         return call.args[1] if len(call.args) > 1 else (call.args[0] if call.args else None)
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and not name.startswith("torch."):
-        return call.args[0] if call.args else argument(call, "device")
+        given = call.args[0] if call.args else argument(call, "device")
+        return None if _TYPES.search(spelled(given) if given is not None else "") else given
     return None
 
 

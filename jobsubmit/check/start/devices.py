@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.code import INIT, Code, is_count, is_ddp
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, values_of_field
 from jobsubmit.check.start.device_by_rank import by_global_rank
-from jobsubmit.check.start.device_of_call import device_of, device_text, mapped_device
+from jobsubmit.check.start.device_of_call import device_of, device_text, mapped_device, numbers_of_devices
 from jobsubmit.check.start.no_gpus import each_for_itself, without_gpus
 from jobsubmit.common.finding import Finding
 
@@ -36,7 +36,27 @@ def check_devices(code: Code) -> Iterator[Finding]:
     yield from _hidden(code)
     yield from _hidden_from_each_other(code)
     yield from by_global_rank(code)
+    yield from _counted_by_few(code)
     yield from _more_processes(code)
+
+
+def _counted_by_few(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `rank % 2` as the number of a GPU, on nodes with more processes than two."""
+    for module, call, name in code.reached.calls if code.facts.gpus and (code.processes or 0) > 1 else ():
+        for number in numbers_of_devices(call, name):
+            if not isinstance(number, ast.BinOp) or not isinstance(number.op, ast.Mod):
+                continue
+            few, most = code.values.of(number.right, module), min(code.processes or 0, code.facts.gpus or 0)
+            if is_count(few) and 0 < few < most and _is_rank(code, number.left):
+                yield Finding(
+                    "warning",
+                    "fixed-device",
+                    module.where(number),
+                    f"{unparsed(number)} chooses among {few} GPUs only: several of the {code.processes} processes of a "
+                    "node share one",
+                    "select the GPU by the local rank: torch.cuda.set_device(local_rank)",
+                )
+                return
 
 
 def _fixed(code: Code) -> Iterator[Finding]:
@@ -65,12 +85,12 @@ def _fixed(code: Code) -> Iterator[Finding]:
 def _is_rank(code: Code, node: ast.expr) -> bool:
     """Return whether an expression is named a rank, or a field that is set to one: `args.gpu = args.local_rank`."""
     set_to = values_of_field(code.program, node.attr) if isinstance(node, ast.Attribute) else ()
-    return any("rank" in ast.unparse(one) for one in (node, *(value for _, value in set_to)) if one is not None)
+    return any("rank" in unparsed(one) for one in (node, *(value for _, value in set_to)) if one is not None)
 
 
 def _limits_visible(code: Code) -> bool:
     """Return whether the code may hide GPUs from a process: then number 0 may be another one in each."""
-    return any("VISIBLE_DEVICES" in name for name in code.names)
+    return any("VISIBLE_DEVICES" in name for name in code.names_in_use)
 
 
 def _wrapped_for_one(code: Code) -> Iterator[Finding]:
@@ -90,7 +110,7 @@ def _wrapped_for_one(code: Code) -> Iterator[Finding]:
                 code.level_of(call, module),
                 "fixed-device",
                 module.where(one),
-                f"every process wraps its model for GPU {ast.unparse(one)}: the {code.processes} processes of a node "
+                f"every process wraps its model for GPU {unparsed(one)}: the {code.processes} processes of a node "
                 "share it, or fail with another GPU selected",
                 "use the local rank: device_ids=[local_rank]",
             )
@@ -109,7 +129,7 @@ def _always_set(code: Code) -> Iterator[Finding]:
                 "warning",
                 "fixed-device",
                 module.where(call),
-                f"every process uses GPU {ast.unparse(call.args[0])}, so the {code.processes} processes of a node "
+                f"every process uses GPU {unparsed(call.args[0])}, so the {code.processes} processes of a node "
                 "share one GPU",
                 "select the GPU by the local rank: torch.cuda.set_device(local_rank)",
             )
@@ -151,6 +171,8 @@ def _chooses(code: Code) -> bool:
 def _takes_number(code: Code) -> bool:
     """Return whether a device is chosen by anything but a written name of no number."""
     for module, call, name in code.reached.calls:
+        if name == "torch.device" and isinstance(module.parents.get(call), ast.Expr):
+            continue  # it selects nothing: it makes an object, which nothing keeps
         chosen = device_of(call, name)
         several = name == "torch.device" and len(call.args) > 1
         is_open = chosen is not None and any(code.values.of(one, module) is UNKNOWN for one in _choices(chosen))
@@ -162,7 +184,7 @@ def _takes_number(code: Code) -> bool:
 
 def _is_named(node: ast.expr) -> bool:
     """Return whether a device is given by a variable, whose value is looked at where it is made."""
-    return isinstance(node, (ast.Name, ast.Attribute)) and "device" in ast.unparse(node)
+    return isinstance(node, (ast.Name, ast.Attribute)) and "device" in unparsed(node)
 
 
 def _is_any_gpu(code: Code, chosen: ast.expr, module: Module) -> bool:
@@ -200,18 +222,18 @@ def _hidden_from_each_other(code: Code) -> Iterator[Finding]:
     """Yield a warning where each process hides all GPUs but its own, and then selects that by its old number."""
     for module, node in _visible_set(code):
         made = assigned_to(node, module)
-        own = re.sub(r"^str\((.*)\)$", r"\1", ast.unparse(made)) if made is not None else ""
+        own = re.sub(r"^str\((.*)\)$", r"\1", unparsed(made)) if made is not None else ""
         if "local_rank" not in own.lower() or not code.reached.of(node, module):
             continue
         for call in (one for one in walk(module.scope_of(node)) if isinstance(one, ast.Call)):
             is_set = code.program.name_of(call.func, module) == "torch.cuda.set_device" and call.lineno > node.lineno
-            if is_set and call.args and ast.unparse(call.args[0]) == own and (code.processes or 0) > 1:
+            if is_set and call.args and unparsed(call.args[0]) == own and (code.processes or 0) > 1:
                 yield Finding(
                     "warning",
                     "hidden-gpus",
                     module.where(call),
                     f"line {node.lineno} hides all GPUs but one from each process, so that this one is number 0: "
-                    f"{ast.unparse(call)} fails",
+                    f"{unparsed(call)} fails",
                     f"leave {_VISIBLE} alone: the local rank selects the GPU",
                 )
                 return
@@ -269,7 +291,7 @@ def _is_sent_to(call: ast.Call, device: str) -> bool:
 def _places_by_rank(code: Code) -> bool:
     """Return whether any line chooses a device by something that is not written down."""
     for module, node in code.program.of(ast.JoinedStr, ast.BinOp, ast.keyword, ast.Call):
-        if isinstance(node, ast.JoinedStr) and "cuda:" in ast.unparse(node):
+        if isinstance(node, ast.JoinedStr) and "cuda:" in unparsed(node):
             return True
         if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant):
             if isinstance(node.left.value, str) and _FREE_DEVICE.match(node.left.value):
@@ -281,11 +303,11 @@ def _places_by_rank(code: Code) -> bool:
                 texts = [device_text(code, item, module) for item in items]
                 is_open = any(value is UNKNOWN or isinstance(value, Several) for value in known)
                 is_written = all(_DEVICE.fullmatch(text) for text in texts)
-                if is_open and not is_written and not all(ast.unparse(item) == "device" for item in items):
+                if is_open and not is_written and not all(unparsed(item) == "device" for item in items):
                     return True
         if isinstance(node, ast.Call):
             chosen = device_of(node, code.program.name_of(node.func, module))
-            name = ast.unparse(chosen) if chosen is not None else ""
+            name = unparsed(chosen) if chosen is not None else ""
             is_written = isinstance(chosen, ast.Constant) or chosen is None
             is_written = is_written or _DEVICE.fullmatch(device_text(code, chosen, module)) is not None
             is_written = is_written or ("rank" not in name and _is_one_device(code.values.of(chosen, module)))
@@ -293,6 +315,6 @@ def _places_by_rank(code: Code) -> bool:
             is_set = isinstance(node.func, ast.Attribute) and node.func.attr == "set_device" and name != "device"
             if not is_written and (is_rank or (is_set and code.values.of(chosen, module) is UNKNOWN)):
                 return True
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "rank" in ast.unparse(node.left).lower():
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "rank" in unparsed(node.left).lower():
             return True
     return False

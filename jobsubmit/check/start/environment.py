@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code
+from jobsubmit.check.collectives.rank_conditions import is_in_branch_of_zero, zero_side
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import FUNCTIONS, Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
@@ -47,6 +48,7 @@ _LOCALID = "SLURM_LOCALID"
 _FROM_MPI = re.compile(r"\bMPI\.COMM_WORLD\b")
 _SETS_RANKS = ("submitit", "idr_torch")
 _WRITTEN_RANKS = ("os.environ['RANK']", "os.environ['WORLD_SIZE']")
+_DEEPEST = 3  # functions that call each other
 _JOINS = re.compile(r"init_process_group|set_device|cuda|return .*rank", re.IGNORECASE)
 
 
@@ -128,12 +130,12 @@ def _asks_mpi(code: Code) -> Iterator[Finding]:
     written = [
         (module, node.value)
         for module, node in code.program.of(ast.Assign)
-        if any(ast.unparse(target) in _WRITTEN_RANKS for target in node.targets) and code.reached.is_sure(node, module)
+        if any(unparsed(target) in _WRITTEN_RANKS for target in node.targets) and code.reached.is_sure(node, module)
     ]
     for module, rank in (*given, *written):
-        asked = [(home, part) for home, part in origins(code, rank, module) if _FROM_MPI.search(ast.unparse(part))]
+        asked = [(home, part) for home, part in origins(code, rank, module) if _FROM_MPI.search(unparsed(part))]
         if any(code.reached.is_sure(part, home) for home, part in asked) and not _is_guarded(rank, module):
-            text = f"{ast.unparse(rank)} is the rank of MPI, but no mpirun starts the processes: each would train alone"
+            text = f"{unparsed(rank)} is the rank of MPI, but no mpirun starts the processes: each would train alone"
             hint = "take the rank from RANK, which the launcher sets, or start the job with mpirun in `command`"
             yield Finding("error", "same-ranks", module.where(rank), text, hint)
             return
@@ -153,9 +155,36 @@ def _sure_reads(code: Code, written: set[str]) -> list[tuple[Module, ast.expr, s
         (module, node, name)
         for module, node in code.program.of(ast.Subscript, ast.Call)
         if (name := _read_variable(code, module, node)) and name not in written
-        if code.reached.is_sure(node, module) and not _is_guarded(node, module)
+        if _is_for_rank_0(code, node, module) and not _is_guarded(node, module)
     ]
-    return sorted(found, key=lambda read: not _JOINS.search(ast.unparse(read[0].scope_of(read[1]))))
+    return sorted(found, key=lambda read: not _JOINS.search(unparsed(read[0].scope_of(read[1]))))
+
+
+def _is_for_rank_0(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether rank 0 surely comes to a node: all ranks do, or it is below `if rank == 0:`, or called there."""
+    if code.reached.is_sure(node, module):
+        return True
+    around = list(itertools.takewhile(lambda one: not isinstance(one, FUNCTIONS), module.above(node)))
+    conditions = [one for one in around if isinstance(one, (ast.If, ast.IfExp, ast.Try, ast.For, ast.While))]
+    function = module.function_of(node)
+    block = getattr(conditions[0] if conditions else function, "body", None)
+    before = [one for one in block if one not in around] if isinstance(block, list) else []
+    if any(one in module.leaving and one.lineno < getattr(node, "lineno", 0) for one in before):
+        return False  # a question may come before it
+    if len(conditions) == 1 and is_in_branch_of_zero(code, node, module):
+        holds = _holds_on_rank_0(code, getattr(conditions[0], "test", None), module)
+        return holds and bool(code.reached.of(node, module)) and code.reached.is_sure(conditions[0], module)
+    callers = code.program.calls_to(function, module) if function is not None and not conditions else ()
+    return depth < _DEEPEST and any(_is_for_rank_0(code, call, home, depth + 1) for home, call in callers)
+
+
+def _holds_on_rank_0(code: Code, test: ast.expr | None, module: Module) -> bool:
+    """Return whether a condition asks for nothing but the rank, and for what is known to hold."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return all(
+        part is not None and (zero_side(part, code, module) is not None or code.values.truth(part, module) is True)
+        for part in parts
+    )
 
 
 def _reads_a_launchers_words(code: Code, reads: Sequence[tuple[str, str]], written: set[str]) -> Iterator[Finding]:
@@ -201,7 +230,7 @@ def _falls_back(code: Code) -> Iterator[Finding]:
         if _is_default_of_set(code, module, node):
             continue
         if name == _LOCALID and not code.reached.is_sure(node, module):
-            if not _JOINS.search(ast.unparse(module.scope_of(node))):
+            if not _JOINS.search(unparsed(module.scope_of(node))):
                 continue  # it may be for something else, as to copy data once for each node
         value = code.facts.environment.get(name, UNKNOWN)
         if name in OF_TASK and value is UNKNOWN and (default is not None or _is_guarded(node, module)):
@@ -230,7 +259,7 @@ def _asked_variable(code: Code, module: Module, node: ast.AST) -> tuple[str, ast
 def _first_that_is_set(code: Code, module: Module, read: ast.Subscript) -> str:
     """Return the variable that a loop over names finds first: `for v in ("SLURM_PROCID", "RANK"): if v in environ`."""
     loops = (above for above in module.above(read) if isinstance(above, ast.For))
-    loop = next((one for one in loops if ast.unparse(one.target) == ast.unparse(read.slice)), None)
+    loop = next((one for one in loops if unparsed(one.target) == unparsed(read.slice)), None)
     names = code.values.of(loop.iter, module) if loop is not None else None
     leaves = loop is not None and any(isinstance(one, (ast.Break, ast.Return)) for one in walk(loop))
     if not leaves or not isinstance(names, list):
@@ -320,7 +349,7 @@ def _is_guarded(node: ast.AST, module: Module) -> bool:
     for above in module.above(node):
         if isinstance(above, ast.Try) and above.handlers and inside in above.body:
             return True
-        if isinstance(above, ast.With) and any("suppress" in ast.unparse(item.context_expr) for item in above.items):
+        if isinstance(above, ast.With) and any("suppress" in unparsed(item.context_expr) for item in above.items):
             return True
         inside = above
     return False

@@ -15,7 +15,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, INIT_OF_DEEPSPEED, INIT_RPC, SPAWN, Code, is_count
 from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import Reach, argument
-from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.shell.started import SUPPOSED_ADDRESS
@@ -60,7 +60,7 @@ def check_fixed(code: Code) -> Iterator[Finding]:
 
 def _is_fallback(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a group is made only where there is none, and something else makes one before."""
-    tests = (ast.unparse(above.test) for above in module.above(call) if isinstance(above, ast.If))
+    tests = (unparsed(above.test) for above in module.above(call) if isinstance(above, ast.If))
     return any("is_initialized" in test for test in tests) and sum(1 for _ in code.calls(INIT)) > 1
 
 
@@ -71,7 +71,7 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     # The one process of a launcher on each node may start the others.
     starts_more = code.facts.has_launcher and code.processes == 1 and any(code.calls(SPAWN))
     if is_count(size) and size > 0 and expected not in (None, 0, size) and not starts_more:
-        spelled = ast.unparse(argument(call, "world_size", 3) or call)
+        spelled = unparsed(argument(call, "world_size", 3) or call)
         known = f"world_size is {size}" if spelled == str(size) else f"world_size={spelled} is {size}"
         why = f"{known}, but the job has {expected} processes"
         if code.facts.has_launcher:
@@ -146,7 +146,7 @@ def _device(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
             "error",
             "group-device",
             module.where(call),
-            f"init_process_group() refuses device_id={ast.unparse(given or call)}, because it has no number: it is "
+            f"init_process_group() refuses device_id={unparsed(given or call)}, because it has no number: it is "
             f'torch.device("{texts.pop()}")',
             'pass device_id only on GPUs, with the local rank: torch.device("cuda", local_rank); else leave it out',
         )
@@ -254,8 +254,8 @@ def _only_address(code: Code, field: ast.Attribute, module: Module) -> str:
     if any(field.attr in word for word in code.facts.argv):
         return ""
     parts = [part for _, part in origins(code, field, module) if not isinstance(part, (ast.Name, ast.Attribute))]
-    texts = {ast.unparse(part) for part in parts if "://" in ast.unparse(part)}
-    values = {_first_text(part) for part in parts if ast.unparse(part) in texts}
+    texts = {unparsed(part) for part in parts if "://" in unparsed(part)}
+    values = {_first_text(part) for part in parts if unparsed(part) in texts}
     return values.pop() if len(values) == len(texts) == 1 else ""
 
 
@@ -268,14 +268,14 @@ def _first_text(node: ast.AST) -> str:
 
 def _own_ports(code: Code, module: Module, method: ast.expr | None) -> Iterator[Finding]:
     """Yield a warning where each node meets at a port that it has found free by itself."""
-    has_other_group = sum(1 for _ in code.calls(INIT)) > 1 and any("broadcast" in name for name in code.names)
-    if code.facts.nodes == 1 or method is None or has_other_group or _HANDED_ON & code.names:
+    has_other_group = sum(1 for _ in code.calls(INIT)) > 1 and any("broadcast" in name for name in code.names_in_use)
+    if code.facts.nodes == 1 or method is None or has_other_group or _HANDED_ON & code.names_in_use:
         return
     for home, part in origins(code, method, module):
         for call in (one for one in walk(part) if isinstance(one, ast.Call)):
             found = code.program.definition(code.program.name_of(call.func, home))
-            if found is not None and _FREE_PORT.search(ast.unparse(found[1])) and code.reached.is_sure(call, home):
-                text = f"{ast.unparse(call)} finds another port on each node: they would not meet"
+            if found is not None and _FREE_PORT.search(unparsed(found[1])) and code.reached.is_sure(call, home):
+                text = f"{unparsed(call)} finds another port on each node: they would not meet"
                 yield _fixed_method(code, home.where(call), text, "warning")
                 return
 

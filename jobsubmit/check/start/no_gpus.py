@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from jobsubmit.check.code import Code, is_ddp
-from jobsubmit.check.libraries.lightning import TRAINERS, trainer_composed
+from jobsubmit.check.libraries.lightning_settings import TRAINERS, trainer_composed
 from jobsubmit.check.origins import seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.facts import COUNT_GPUS
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled, unparsed
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.registries import registered
 from jobsubmit.check.program.tree import walk
@@ -97,6 +97,8 @@ def without_gpus(code: Code) -> Iterator[Finding]:
     uses, perhaps = dict[str, tuple[str, bool]](), dict[str, tuple[str, bool]]()
     for module, call, name in code.reached.calls:
         used, is_sure = _gpu_use(code, call, name, module), code.reached.is_sure(call, module)
+        if used and not is_sure and code.is_of_unused_class(call, module):
+            continue
         is_sure = is_sure and not (used == "SyncBatchNorm" and not _names_batch_norms(code))
         if used and (is_sure or _is_unconditional(call, module) or _is_of_a_step(call, module)):
             where, used = _chosen_at(code, call, module) or (_line_of(call, module), used)
@@ -137,7 +139,7 @@ def _chosen_at(code: Code, call: ast.Call, module: Module) -> tuple[str, str] | 
         home, made = values[0]
     if not isinstance(made, ast.Call) or code.program.name_of(made.func, home) != "torch.device":
         return None
-    return home.where(made), ast.unparse(made)
+    return home.where(made), unparsed(made)
 
 
 def _has_device_as_text(code: Code) -> bool:
@@ -170,7 +172,9 @@ def each_for_itself(code: Code) -> Iterator[Finding]:
     version = code.facts.libraries.version("accelerate")
     if _ASKS_IN_ANY_CASE.match(version):
         return
-    is_said = bool(_ON_CPU & code.names) or any(word.lstrip("-").startswith(tuple(_ON_CPU)) for word in code.facts.argv)
+    is_said = bool(_ON_CPU & code.names_in_use) or any(
+        word.lstrip("-").startswith(tuple(_ON_CPU)) for word in code.facts.argv
+    )
     settings = registered(code.program, code.facts.argv).settings
     is_said = is_said or any(name in settings for name in _ON_CPU)
     states = [call for _, call, name in code.reached.calls if name.endswith((".PartialState", ".AcceleratorState"))]
@@ -230,12 +234,12 @@ def _is_unconditional(call: ast.Call, module: Module) -> bool:
 def _is_for_gpus(call: ast.Call, module: Module) -> bool:
     """Return whether a call depends only on whether a process is given a GPU: `if args.gpu is not None:`."""
     above = _tests_above(call, module)
-    return bool(above) and isinstance(above[0], (ast.If, ast.IfExp)) and "gpu" in ast.unparse(above[0].test).lower()
+    return bool(above) and isinstance(above[0], (ast.If, ast.IfExp)) and "gpu" in unparsed(above[0].test).lower()
 
 
 def _depends_on_nothing(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
     """Return whether no condition decides whether a node is executed, nor the calls of its function: only loops."""
-    tests = [one for one in _tests_above(node, module) if "__main__" not in ast.unparse(one)]
+    tests = [one for one in _tests_above(node, module) if "__main__" not in unparsed(one)]
     function = module.function_of(node)
     if tests or function is None:
         return not tests
@@ -260,7 +264,7 @@ def _is_of_a_step(call: ast.Call, module: Module) -> bool:
     is_looped = any(isinstance(node, (ast.For, ast.While)) for node in above)
     counts = (isinstance(test, ast.Compare) and isinstance(test.left, ast.BinOp) for test in tests)
     is_tried = any(isinstance(node, (ast.Try, ast.BoolOp)) for node in above)
-    return is_looped and bool(tests) and not is_tried and all(counts) and all("%" in ast.unparse(one) for one in tests)
+    return is_looped and bool(tests) and not is_tried and all(counts) and all("%" in unparsed(one) for one in tests)
 
 
 def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
@@ -292,12 +296,12 @@ def _asked_of_object(code: Code, call: ast.Call, method: ast.Attribute, module: 
 def _has_scaler_of_gpus(code: Code) -> bool:
     """Return whether all that scales losses in the program are torch's scalers for GPUs, or wrap them."""
     devices = {
-        ast.unparse(call.args[0]) if name == "torch.amp.GradScaler" and call.args else "'cuda'"
+        unparsed(call.args[0]) if name == "torch.amp.GradScaler" and call.args else "'cuda'"
         for _, call, name in code.program.calls
         if name.endswith("GradScaler") and name.startswith("torch.")
     }
     classes = (node for _, node in code.program.of(ast.ClassDef) if "scaler" in node.name.lower())
-    return devices == {"'cuda'"} and all("GradScaler" in ast.unparse(node) for node in classes)
+    return devices == {"'cuda'"} and all("GradScaler" in unparsed(node) for node in classes)
 
 
 def _scale_of_scaler(call: ast.Call, module: Module) -> str:
@@ -306,7 +310,7 @@ def _scale_of_scaler(call: ast.Call, module: Module) -> str:
     is_scale = (
         isinstance(above, ast.Subscript) and isinstance(above.slice, ast.Constant) and above.slice.value == "scale"
     )
-    return f"`{ast.unparse(above)}`" if is_scale and above is not None else ""
+    return f"`{unparsed(above)}`" if is_scale and above is not None else ""
 
 
 def _hands_devices_to_ddp(code: Code, call: ast.Call) -> bool:
@@ -358,10 +362,10 @@ def _is_used(call: ast.Call, module: Module) -> bool:
     is_said = spelled(above.func) == "str" if isinstance(above, ast.Call) else False
     is_said = is_said or any(_SAYS.search(spelled(one.func)) for one in calls)
     held = [spelled(one) for one in above.targets] if isinstance(above, ast.Assign) else []
-    asked = [*map(re.escape, held), re.escape(ast.unparse(call))]
+    asked = [*map(re.escape, held), re.escape(unparsed(call))]
     names = "|".join(asked)
     asks = re.compile(rf"{_ASKS_WHETHER.pattern}|\b(?:{names}) is (?:not )?None|(?:if|not|and|or) (?:{names})\b")
-    return not is_said and not any(asks.search(ast.unparse(node)) for node in own)
+    return not is_said and not any(asks.search(unparsed(node)) for node in own)
 
 
 def divided_by_gpus(call: ast.expr, module: Module) -> str:
@@ -373,7 +377,7 @@ def divided_by_gpus(call: ast.expr, module: Module) -> str:
     is_named_so = _NUMBER.search(spelled(left).rpartition(".")[2]) is not None
     is_computed = isinstance(made, ast.Call) and spelled(made.func).rpartition(".")[2] in ("int", "get_rank", "len")
     is_number = is_named_so or is_computed or not isinstance(above.op, ast.Mod)  # else it may put a value into a text
-    return f"`{ast.unparse(above)}`" if is_number else ""
+    return f"`{unparsed(above)}`" if is_number else ""
 
 
 def _asked_of_library(code: Code, call: ast.Call, name: str, module: Module) -> str:
@@ -411,14 +415,14 @@ def _devices_of_ddp(code: Code, call: ast.Call, module: Module) -> str:
     while isinstance(ids, ast.IfExp) and (truth := code.values.truth(ids.test, module)) is not None:
         ids = ids.body if truth else ids.orelse
     is_given = isinstance(ids, ast.List) and ids.elts and code.values.of(ids.elts[0], module) is not None
-    return f"device_ids={ast.unparse(ids)}" if ids is not None and is_given else ""
+    return f"device_ids={unparsed(ids)}" if ids is not None and is_given else ""
 
 
 def _moved_to(code: Code, device: ast.expr | None, module: Module) -> str:
     text = device_text(code, device, module)
     is_number = device is not None and (_is_number(code, device, module) or _is_given_to_ddp(code, device, module))
     if device is not None and (text == "cuda:" or is_number):
-        return f".to({ast.unparse(device)})"
+        return f".to({unparsed(device)})"
     return f'.to("{text}")' if text.startswith("cuda") else ""
 
 

@@ -12,7 +12,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
-from jobsubmit.check.program.module import FUNCTIONS, Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Module, spelled, unparsed
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
@@ -37,12 +37,12 @@ _CHANGES_WORDS = frozenset(["argv", "exec", "setattr"])  # they may give a local
 def check_ranks(code: Code) -> Iterator[Finding]:
     """Yield what is wrong with the way in which the code gets its rank and its processes."""
     yield from _no_group(code)
-    yield from _group_left_out(code)
+    not_passed = list(_local_rank(code)) if code.facts.has_launcher else []
+    yield from not_passed or _group_left_out(code)
     yield from _unpicklable(code)
     if not code.facts.has_launcher:
         yield from _no_processes(code)
     else:
-        yield from _local_rank(code)
         yield from _no_launcher(code)
         yield from _spawns_inside(code)
 
@@ -105,7 +105,8 @@ def _group_left_out(code: Code) -> Iterator[Finding]:
 
     `if args.distributed: init_process_group()`, where nothing sets the argument.
     """
-    if code.has_framework or code.looks_up_attributes or any(_is_said_to(code, *one) for one in code.reached.calls):
+    may_be_made = code.looks_up_attributes and not code.followed_whole
+    if code.has_framework or may_be_made or any(_is_said_to(code, *one) for one in code.reached.calls):
         return
     made = [
         (module, module.parents.get(node))
@@ -114,14 +115,13 @@ def _group_left_out(code: Code) -> Iterator[Finding]:
         if code.may_be_used(node, module)
     ]
     left_out = [
-        (module.where(call), test)
+        (module.where(call), condition)
         for module, call in made
-        if isinstance(call, ast.Call) and (test := _test_that_fails(code, call, module)) is not None
+        if isinstance(call, ast.Call) and (condition := _what_leaves_out(code, call, module)) is not None
     ]
     if not made or len(left_out) < len(made):
         return
-    where, test = left_out[0]
-    condition = f"`{ast.unparse(test)}` does not hold"
+    where, condition = left_out[0]
     hint = "pass what the condition asks for, or call init_process_group() without it"
     wraps = [
         module.where(call)
@@ -136,36 +136,56 @@ def _group_left_out(code: Code) -> Iterator[Finding]:
         yield Finding("warning", "no-init", where, f"{text}: {condition}", hint)
 
 
-def _test_that_fails(code: Code, call: ast.Call, module: Module, depth: int = 0) -> ast.expr | None:
-    """Return the condition around a call, or around all calls of its function, that does not hold in this job."""
+def _what_leaves_out(code: Code, call: ast.Call, module: Module, depth: int = 0) -> str | None:
+    """Return the condition that leaves out a call, or all calls of its function: "`args.dist` does not hold"."""
+    condition: str | None = None
     inner: ast.AST = call
     for above in module.above(call):
+        left = (one.test for one in _left_before(inner, above) if not _ASKS_FOR_GROUP.search(unparsed(one.test)))
+        if (test := next((one for one in left if code.values.truth(one, module) is True), None)) is not None:
+            condition = f"`{unparsed(test)}` holds"
         if isinstance(above, FUNCTIONS):
+            if condition is not None or above.name in code.spawned:
+                break
             calls = code.program.calls_to(above, module) if depth < _LONGEST_WAY else ()
-            tests = (_test_that_fails(code, one, home, depth + 1) for home, one in calls[:_MOST_CALLS])
-            found = list(takewhile(lambda test: test is not None, tests))
+            conditions = (_what_leaves_out(code, one, home, depth + 1) for home, one in calls[:_MOST_CALLS])
+            found = list(takewhile(lambda one: one is not None, conditions))
             return found[0] if found and len(found) == len(calls) else None
         if isinstance(above, ast.If) and inner in above.body and _surely_fails(code, above.test, module):
-            return above.test
+            condition = f"`{unparsed(above.test)}` does not hold"
+        if isinstance(above, ast.If) and inner in above.orelse and code.values.truth(above.test, module) is True:
+            condition = f"`{unparsed(above.test)}` holds"
         inner = above
-    return None
+    return condition
+
+
+def _left_before(node: ast.AST, block: ast.AST) -> Iterator[ast.If]:
+    """Yield the conditions under which a function is left before a statement of a block: `if not args.dist: return`."""
+    for body in (getattr(block, name, None) for name in ("body", "orelse")):
+        before = body[: body.index(node)] if isinstance(body, list) and node in body else ()
+        yield from (one for one in before if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Return))
 
 
 def _surely_fails(code: Code, test: ast.expr, module: Module) -> bool:
     """Return whether a condition does not hold, whether there is a process group already or not."""
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    others = [part for part in parts if not _ASKS_FOR_GROUP.search(ast.unparse(part))]
+    others = [part for part in parts if not _ASKS_FOR_GROUP.search(unparsed(part))]
     return any(code.values.truth(part, module) is False for part in others)
 
 
 def _makes_group(code: Code) -> bool:
     """Return whether anything may make a process group: a function that is named nowhere does not."""
+    if any(_is_said_to(code, *reached) for reached in code.reached.calls):
+        return True
+    made = [event.last for one in code.followed_whole for event in one.events.values()]
+    if "DistributedDataParallel" in made and not code.program.unread:
+        return not {*_MAKE_GROUPS}.isdisjoint(made)
     for module, node in code.program.of(ast.Attribute, ast.Name):
         name = node.attr if isinstance(node, ast.Attribute) else node.id
         if name in _MAKE_GROUPS:
             if code.may_be_used(node, module):
                 return True
-    return code.looks_up_names or any(_is_said_to(code, *reached) for reached in code.reached.calls)
+    return code.looks_up_names
 
 
 def _is_said_to(code: Code, module: Module, call: ast.Call, name: str) -> bool:
@@ -180,7 +200,7 @@ def _local_rank(code: Code) -> Iterator[Finding]:
     if not declared or code.line.gaps:
         return
     option = declared[0]
-    if code.has_framework and not (_CHANGES_WORDS & code.names and _may_read_environment(code)):
+    if code.has_framework and not (_CHANGES_WORDS & code.names_in_use and _may_read_environment(code)):
         yield from _left_out_of_group(code, option)
     if code.has_framework or _may_read_environment(code):
         return
@@ -225,7 +245,7 @@ def _left_out_of_group(code: Code, option: Option) -> Iterator[Finding]:
     if option.default != -1 or passed or not code.facts.has_launcher:
         return
     for module, node in code.program.of(ast.If):
-        is_asked = ast.unparse(node.test).endswith("local_rank == -1") and code.values.truth(node.test, module) is True
+        is_asked = unparsed(node.test).endswith("local_rank == -1") and code.values.truth(node.test, module) is True
         is_asked = is_asked and code.reached.is_sure(node, module)
         others = [inner for one in node.orelse for inner in walk(one) if isinstance(inner, ast.Call)]
         if is_asked and any(spelled(one.func).rpartition(".")[2] in _MAKE_GROUPS for one in others):
@@ -279,10 +299,10 @@ def _device_uses(code: Code, option: Option) -> Iterator[str]:
                 break
             is_choice = isinstance(above, ast.keyword) and above.arg in ("device_ids", "output_device", "device")
             if isinstance(above, ast.Call):
-                is_choice = ast.unparse(above.func).rpartition(".")[2] in _PICKS_DEVICE
+                is_choice = unparsed(above.func).rpartition(".")[2] in _PICKS_DEVICE
             if isinstance(above, ast.Call) and not is_choice:
                 is_choice = _is_passed_on(code, module, above, node)
-            if is_choice or (isinstance(above, ast.JoinedStr) and "cuda" in ast.unparse(above)):
+            if is_choice or (isinstance(above, ast.JoinedStr) and "cuda" in unparsed(above)):
                 yield module.where(node)
 
 
@@ -296,7 +316,7 @@ def _is_passed_on(code: Code, module: Module, call: ast.Call, node: ast.AST) -> 
     name = own[position].arg if position < len(own) else ""
     return any(
         isinstance(inner, ast.Call)
-        and ast.unparse(inner.func).rpartition(".")[2] in _PICKS_DEVICE
+        and unparsed(inner.func).rpartition(".")[2] in _PICKS_DEVICE
         and any(isinstance(arg, ast.Name) and arg.id == name for arg in inner.args)
         for inner in walk(found[1])
     )
@@ -304,7 +324,7 @@ def _is_passed_on(code: Code, module: Module, call: ast.Call, node: ast.AST) -> 
 
 def _depends_on_gpus_only(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether nothing but the number of GPUs keeps a call from being made: a launcher does not change it."""
-    tests = [ast.unparse(node.test) for node in module.above(call) if isinstance(node, ast.If)]
+    tests = [unparsed(node.test) for node in module.above(call) if isinstance(node, ast.If)]
     asks_launcher = bool({contract.RANK, contract.LOCAL_RANK, contract.WORLD_SIZE} & code.names)
     return not asks_launcher and all("gpu" in test or "device_count" in test or "__main__" in test for test in tests)
 
@@ -337,9 +357,7 @@ def _unpicklable(code: Code) -> Iterator[Finding]:
         is_inner = isinstance(target, ast.Name) and target.id in own and around is not None and target.id != around.name
         if target is not None and method == "spawn" and (is_inner or isinstance(target, ast.Lambda)):
             name = (
-                "a lambda"
-                if isinstance(target, ast.Lambda)
-                else f"{ast.unparse(target)}, a function inside another one"
+                "a lambda" if isinstance(target, ast.Lambda) else f"{unparsed(target)}, a function inside another one"
             )
             yield Finding(
                 code.level_of(call, module),
@@ -353,7 +371,7 @@ def _unpicklable(code: Code) -> Iterator[Finding]:
 
 def _no_processes(code: Code) -> Iterator[Finding]:
     processes = code.facts.nproc or 1
-    if processes > 1 and not code.starts_processes and (code.is_distributed or _trains_alone(code)):
+    if processes != code.facts.copies and not code.starts_processes and (code.is_distributed or _trains_alone(code)):
         yield Finding(
             "warning",
             "no-processes",
@@ -379,7 +397,7 @@ def _no_processes(code: Code) -> Iterator[Finding]:
                 "error",
                 "no-processes",
                 module.where(call),
-                f"nprocs is {ast.unparse(number)}, which is 0 on these nodes: no process would start, nothing would "
+                f"nprocs is {unparsed(number)}, which is 0 on these nodes: no process would start, nothing would "
                 "train, and the exit code would be 0",
                 'choose nodes with GPUs, or on nodes without them pass nprocs=int(os.environ["NPROC_PER_NODE"])',
             )
@@ -387,4 +405,6 @@ def _no_processes(code: Code) -> Iterator[Finding]:
 
 def _trains_alone(code: Code) -> bool:
     """Return whether it trains a model itself, and neither on all GPUs at once nor by anything of ours."""
-    return "backward" in code.names and not {"DataParallel", "data_parallel", contract.NPROC_PER_NODE} & code.names
+    return (
+        "backward" in code.names and not {"DataParallel", "data_parallel", contract.NPROC_PER_NODE} & code.names_in_use
+    )

@@ -13,7 +13,7 @@ from jobsubmit.check.shell.commands import SHELLS
 from jobsubmit.check.shell.parsing import has_errors, parse_shell
 from jobsubmit.check.shell.started import Started
 from jobsubmit.check.shell.texts import is_open
-from jobsubmit.common.finding import Finding
+from jobsubmit.common.finding import Finding, Level
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import OF_NODES, OF_SCHEDULERS
 from jobsubmit.plan.processes import build_boot_words
@@ -30,6 +30,8 @@ _OWN_SEED = re.compile(rf"(--\w*seed)[=\s]{_OWN}")
 _OWN_PORT = re.compile(
     rf"(--(?:dist|master|rdzv|init|main)[_-](?:url|port|endpoint|method|process_port))[=\s]\S*?{_OWN}"
 )
+_OWN_NAME = r"(\$HOSTNAME\b|\$\((?:hostname|ip|ifconfig)\b[^)]*\))"
+_OWN_ADDRESS = re.compile(rf"(--(?:master[_-]addr|main[_-]process[_-]ip|rdzv[_-]endpoint)|MASTER_ADDR)[=\s]{_OWN_NAME}")
 
 
 # Commands that change only the shell in which they are executed.
@@ -185,9 +187,11 @@ def _is_used(argument: str, started: Started) -> bool:
 
 
 def _own_texts(started: Started) -> Iterator[Finding]:
-    """Yield ports, names of a rendezvous and seeds that each node makes for itself."""
+    """Yield addresses, ports, names of a rendezvous and seeds that each node makes for itself."""
     text = " ".join(started.words)
     port = started.environment.get("MASTER_PORT", "")
+    if started.launch.launcher == "python":
+        text = f"MASTER_ADDR={started.environment.get('MASTER_ADDR', '')} {text}"
     if found := _OWN_ID.search(text):
         said = f"{found[1]} is another text on each node ({found[2]}): the nodes would never meet"
         hint = "use $JOBSUBMIT_JOB_ID, which is the same on all nodes"
@@ -199,6 +203,13 @@ def _own_texts(started: Started) -> Iterator[Finding]:
             said = f"{found[1]} is another address on each node ({found[2]}): the nodes would never meet"
             hint = "use $MASTER_ADDR, which is the same on all nodes"
         yield Finding("error", "launcher-nodes", started.where, said, hint)
+    elif found := _OWN_ADDRESS.search(text):
+        said = f"{found[1]} is the address of the node itself on each node ({found[2]}): the nodes would never meet"
+        hint = "use $MASTER_ADDR, which is that of the first node on all nodes"
+        if found[1] == "MASTER_ADDR":
+            hint = "leave MASTER_ADDR as it is: it is that of the first node on all nodes"
+        level: Level = "warning" if started.launch.launcher == "python" else "error"  # the program may not use it
+        yield Finding(level, "launcher-nodes", started.where, said, hint)
     elif started.launch.launcher == "python" and (found := re.search(_OWN, port)):
         said = f"MASTER_PORT is another port on each node ({found[1]}): the nodes would never meet"
         hint = "leave MASTER_PORT as it is: it is the same on all nodes"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
-from jobsubmit.check.program.module import Function, Module, spelled
+from jobsubmit.check.program.module import Function, Module, spelled, unparsed
 from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.tree import walk
@@ -54,7 +54,7 @@ def _one_rank(code: Code) -> Iterator[Finding]:
                 code.level_of(call, module),
                 "same-ranks",
                 module.where(call),
-                f"rank={ast.unparse(rank)} is {value} in each of the {code.processes} processes",
+                f"rank={unparsed(rank)} is {value} in each of the {code.processes} processes",
                 "leave rank and world_size out: they are read from the environment (RANK and WORLD_SIZE)",
             )
             return
@@ -104,7 +104,7 @@ def _size_in_settings(code: Code) -> Iterator[Finding]:
                 "warning",
                 "fixed-world-size",
                 module.where(node),
-                f"{ast.unparse(node)} is {size!r}, but the job has {code.world_size} processes",
+                f"{unparsed(node)} is {size!r}, but the job has {code.world_size} processes",
                 "use dist.get_world_size(), or read WORLD_SIZE from the environment",
             )
 
@@ -139,7 +139,7 @@ def _rank_of_a_node(code: Code) -> Iterator[Finding]:
                 code.level_of(call, module),
                 "same-ranks",
                 module.where(call),
-                f"rank={ast.unparse(rank)} is the same on all {code.facts.nodes} nodes: at most {max(ranks)}, but the "
+                f"rank={unparsed(rank)} is the same on all {code.facts.nodes} nodes: at most {max(ranks)}, but the "
                 f"job has {code.world_size} processes",
                 "leave rank and world_size out: they are read from the environment (RANK and WORLD_SIZE)",
             )
@@ -169,7 +169,7 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
                 "warning",
                 "same-ranks",
                 module.where(call),
-                f"{ast.unparse(source)} adds the number of the node: processes of different nodes have the same rank",
+                f"{unparsed(source)} adds the number of the node: processes of different nodes have the same rank",
                 "add all processes of the nodes before: rank = node_rank * processes_per_node + local_rank",
             )
             return
@@ -245,7 +245,7 @@ def _unpassed_rank(code: Code) -> Iterator[Finding]:
                 "warning",
                 "same-ranks",
                 module.where(call),
-                f"{ast.unparse(rank)} is computed from {options[0].names[0]}, which the launcher does not pass: all "
+                f"{unparsed(rank)} is computed from {options[0].names[0]}, which the launcher does not pass: all "
                 f"{code.facts.nodes} nodes use its default, {options[0].default}, and have the same ranks",
                 "read RANK from the environment, which the launcher sets",
             )
@@ -273,7 +273,7 @@ def _product_of_nodes(node: ast.BinOp) -> str:
     for product in products if isinstance(node.op, ast.Add) else ():
         names = [spelled(side).rpartition(".")[2] for side in (product.left, product.right)]
         if any(map(_OPTION_OF_NODE.fullmatch, names)) and any(map(_COUNT_OF_NODES.fullmatch, names)):
-            return ast.unparse(product)
+            return unparsed(product)
     return ""
 
 
@@ -340,11 +340,11 @@ def _last_value(code: Code, node: ast.expr, call: ast.Call, module: Module) -> a
     scope = module.function_of(call)
     if scope is None or not isinstance(node, (ast.Name, ast.Attribute)):
         return node
-    spelled = ast.unparse(node)
+    spelled = unparsed(node)
     places = [
         one
         for one in walk(scope)
-        if isinstance(one, ast.Assign) and one.lineno < call.lineno and ast.unparse(one.targets[0]) == spelled
+        if isinstance(one, ast.Assign) and one.lineno < call.lineno and unparsed(one.targets[0]) == spelled
     ]
     runs = [is_executed(one, scope, module, code.values.truth) for one in places]
     made = [(one.value, run) for one, run in zip(places, runs, strict=True) if run is not False]
@@ -359,9 +359,7 @@ def _is_number_of_process(code: Code, name: ast.Name, module: Module, depth: int
         return False
     if (given_by_process := _given_by_process(code, name.id, function)) is not None:
         home, one = given_by_process
-        return any(
-            isinstance(above, ast.For) and ast.unparse(above.target) == ast.unparse(one) for above in home.above(one)
-        )
+        return any(isinstance(above, ast.For) and unparsed(above.target) == unparsed(one) for above in home.above(one))
     if function.name in code.spawned:
         return function.args.args[0].arg == name.id
     given = [(home, given_for(call, function, name.id)) for home, call in code.program.calls_to(function, module)]
@@ -394,7 +392,7 @@ def _nodes_as_processes(code: Code) -> Iterator[Finding]:
                 "warning",
                 "fixed-world-size",
                 module.where(call),
-                f"{ast.unparse(count)} counts nodes, but nprocs is the number of processes on one node",
+                f"{unparsed(count)} counts nodes, but nprocs is the number of processes on one node",
                 "start one process for each GPU of the node: nprocs=torch.cuda.device_count()",
             )
             return
@@ -406,7 +404,7 @@ def _nodes_as_processes(code: Code) -> Iterator[Finding]:
                 "warning",
                 "fixed-world-size",
                 module.where(call),
-                f"{ast.unparse(size)} counts nodes, but each of them starts {ast.unparse(several[0])} processes",
+                f"{unparsed(size)} counts nodes, but each of them starts {unparsed(several[0])} processes",
                 "multiply it: world_size = args.world_size * processes_per_node",
             )
             return
@@ -424,7 +422,7 @@ def _processes_of_a_node(code: Code) -> Iterator[Finding]:
                 code.level_of(call, module),
                 "fixed-world-size",
                 module.where(call),
-                f"world_size={ast.unparse(size or call)} is the number of processes that each node starts, but the job "
+                f"world_size={unparsed(size or call)} is the number of processes that each node starts, but the job "
                 f"has {code.facts.nodes} nodes",
                 "world_size counts the processes of all nodes: multiply it by the number of nodes",
             )

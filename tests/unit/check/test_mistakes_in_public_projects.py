@@ -420,7 +420,9 @@ def test_the_mistake_is_found_and_the_right_code_passes(
 
 
 def test_a_framework_that_does_more_than_layers(tmp_path: Path) -> None:
-    more = "from mmcv.parallel import MMDistributedDataParallel\nfrom mmcv.ops import DeformConv2d\n"
+    more = (
+        "from mmcv.parallel import MMDistributedDataParallel as Wrapper\nfrom mmcv.ops import DeformConv2d\nWrapper\n"
+    )
     assert "fixed-device" not in found(tmp_path, FIXED.format(imports=more, device=0), **GPUS)
 
 

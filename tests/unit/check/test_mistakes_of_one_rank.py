@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from checked import IMPORTED, each_mistake, findings, found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": "8"}
@@ -517,3 +518,100 @@ def test_what_is_surely_asked_of_the_wrapper_is_named_before_what_may_be(tmp_pat
     (tmp_path / "train.py").write_text(ASKED)
     (one,) = [one for one in findings(tmp_path) if one.check == "wrapped-attribute"]
     assert (one.level, "make_optimizer" in one.text) == ("error", True)
+
+
+STEP_IN_TRY = f"""{IMPORTED}
+dist.init_process_group("gloo")
+net = DDP(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+def step(x):
+    optimizer.zero_grad()
+    net(x).mean().backward()
+    optimizer.step()
+sampler = DistributedSampler(TensorDataset(torch.rand(64, 4)))
+loader = DataLoader(sampler.dataset, batch_size=4, sampler=sampler)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    batches = iter(loader)
+    for _ in range(len(loader)):
+        try:
+            x, = next(batches)
+        except StopIteration:
+            break
+        try:
+            step(x)
+        {{handler}}
+dist.destroy_process_group()
+"""
+OUT_OF_MEMORY = """except RuntimeError as error:
+            if "out of memory" in str(error):
+                print("skipping a batch")
+                optimizer.zero_grad()
+                continue
+            raise"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "is_wrong"),
+    [
+        (OUT_OF_MEMORY.replace("            raise", "            else:\n                raise"), True),
+        (OUT_OF_MEMORY, True),
+        ("except torch.cuda.OutOfMemoryError:\n            pass", True),
+        ("except (ValueError, RuntimeError):\n            continue", True),
+        ("except:\n            break", True),
+        ("except RuntimeError as error:\n            print(error)\n            raise", False),
+        ("except Exception:\n            if epoch:\n                raise\n            sys.exit(1)", False),
+        ("except RuntimeError:\n            step(torch.zeros(1, 4))", False),
+        ("except KeyboardInterrupt:\n            break", False),
+        ("finally:\n            print('a step')", False),
+    ],
+)
+def test_a_rank_that_goes_on_after_an_error_in_its_step(handler: str, is_wrong: bool, tmp_path: Path) -> None:
+    assert found(tmp_path, STEP_IN_TRY.format(handler=handler)) == ({"left-by-one"} if is_wrong else set())
+
+
+# YOLO's profile(): not all modules have gradients.
+MEASURED = f"""{IMPORTED}
+dist.init_process_group("gloo")
+net = DDP(nn.Linear(4, 4))
+def profile(module):
+    for _ in range(3):
+        out = module(torch.rand(4, 4))
+        try:
+            out.sum().backward()
+        except Exception:
+            print("no backward")
+profile(net)
+dist.destroy_process_group()
+"""
+
+
+def test_a_measurement_that_may_fail_is_no_step(tmp_path: Path) -> None:
+    assert found(tmp_path, MEASURED) == set()
+
+
+BACKWARD = f"""{IMPORTED}
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+net = DDP(nn.Linear(4, 4))
+for _ in range(3):
+    loss = net(torch.rand(4, 4)).mean()
+    if {{test}}:
+        loss.backward()
+    {{other}}
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "other", "is_wrong"),
+    [
+        ("rank == 0", "", True),
+        ("dist.get_rank() == 0", "", True),
+        ("rank == 0", "else:\n        (2 * loss).backward()", False),
+        ("rank >= 0", "", False),
+    ],
+)
+def test_gradients_of_rank_0_alone(test: str, other: str, is_wrong: bool, tmp_path: Path) -> None:
+    seen = found(tmp_path, BACKWARD.format(test=test, other=other))
+    assert ("rank-0-collective" in seen) is is_wrong

@@ -29,6 +29,8 @@ PLANTED = {
     "aws access key": "key = 'AK" + "IA" + some(16, UPPER) + "'",
     "aws secret key": "aws_secret_" + "access_key = " + some(40),
     "obs secret key": 'secretKey: "' + some(40) + '"',
+    "default of a variable": 'key = os.getenv("API_' + 'KEY", "' + some(25) + '7")',
+    "default that is set": 'os.environ.setdefault("WANDB_API_' + 'KEY", "' + some(39, "abcdef0123456789") + '7")',
     "github token": "TOKEN = 'gh" + "p_" + some(36) + "'",
     "fine-grained github token": "github_" + "pat_" + some(60),
     "gitlab token": "gl" + "pat-" + some(20),
@@ -53,6 +55,8 @@ PLANTED = {
     "kubeconfig": "    client-key-" + "data: " + some(80),
     "wandb key": 'os.environ["WANDB_API' + '_KEY"] = "' + some(40, HEX) + '"',
     "wandb key in a configuration": "config.wandb" + "_key = '" + some(40, HEX) + "'",
+    "neptune token": "export NEPTUNE_API_TO" + 'KEN="ey' + "JhcGlfYWRkcmVzcyI6" + some(120) + '="',
+    "token in a client's call": "Client(api_" + "token='" + some(31) + "7=')",
     "key of any service in YAML": "  api" + "_key: " + some(40, HEX),
     "password in an address": "postgres://admin:" + "s3cr3tPass" + "@db.internal/x",
     "api key": "api_" + "key = '" + some(32) + "'",
@@ -61,6 +65,9 @@ PLANTED = {
 HARMLESS = """
 password = os.environ["PASSWORD"]
 api_key = "your-api-key-goes-here-0123456789"
+model = os.getenv("TOKENIZER_KEY", "bert-base-uncased-tokenizer-2")
+name = os.environ.get("SECRET_NAME", "training-runs-of-2024-and-2025")
+key = os.environ.get("API_KEY", "")
 token = get_token()  # hf_hub_download(repo)
 url = "postgres://user:password@localhost/db"
 parser.add_argument("--access_token", default=None)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import Gap
 from jobsubmit.check.parsers.argparse.search import ADDS, GROUPS, LENIENT, STRICT, Search
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.known_parsers import ADDERS
 from jobsubmit.check.program.module import Module, own_method
 from jobsubmit.check.program.tree import children, walk
+from jobsubmit.check.program.variables import parameters
 
 _HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")
 _DEEPEST = 5  # classes above each other
@@ -50,8 +51,9 @@ def _reads_words_from_files(search: Search, call: ast.Call, module: Module) -> b
 
 def _of_argv(search: Search) -> Iterator[Gap]:
     for module, node in search.program.of(ast.Subscript, ast.Attribute, ast.Name):
-        target = node.value if isinstance(node, ast.Subscript) else node
-        if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)) and _is_sys_argv(search, target, module):
+        if isinstance(node.ctx, ast.Load):
+            continue
+        if _is_sys_argv(search, node.value if isinstance(node, ast.Subscript) else node, module):
             yield Gap(module.where(node), "sys.argv is changed")
     for module, call, _ in search.calls:
         if isinstance(call.func, ast.Attribute) and _is_sys_argv(search, call.func.value, module):
@@ -185,8 +187,22 @@ def _of_parents(search: Search, node: ast.AST, module: Module) -> Iterator[Gap]:
             name = search.program.name_of(item.func, module)
             if search.program.definition(name) is None and not search.makes_parser(name):
                 yield Gap(module.where(item), f"{name or 'an unknown function'} creates a parent parser")
-        elif not isinstance(item, ast.Name) or item.id not in search.parser_names(module):
+        elif not isinstance(item, ast.Name) or not _holds_parser(search, item, module):
             yield Gap(module.where(item), "a parent parser is created by code that is not checked")
+
+
+def _holds_parser(search: Search, name: ast.Name, module: Module, depth: int = 0) -> bool:
+    """Return whether a variable holds a parser of the program, or is a parameter that each call gives one."""
+    if name.id in search.parser_names(module):
+        return True
+    function = module.function_of(name)
+    if function is None or name.id not in parameters(function) or depth > _DEEPEST:
+        return False
+    calls = [one for one in search.program.calls_to(function, module) if search.reached.of(one[1], one[0])]
+    given = [(home, given_for(call, function, name.id)) for home, call in calls]
+    return bool(given) and all(
+        isinstance(one, ast.Name) and _holds_parser(search, one, home, depth + 1) for home, one in given
+    )
 
 
 def _parts(node: ast.AST) -> Iterator[ast.AST]:

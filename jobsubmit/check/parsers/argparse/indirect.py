@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.parsers.argparse.loops import passes
 from jobsubmit.check.parsers.argparse.search import Search
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import Module, spelled
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.namespaces import Namespaces
 from jobsubmit.check.program.variables import parameters
 
@@ -51,17 +51,17 @@ def _set_by_name(search: Search) -> Iterator[tuple[Module, ast.Call]]:
 
 def _only_adds(call: ast.Call, module: Module) -> bool:
     """Return whether a field is set only where there is none: `if not hasattr(args, key): setattr(args, key, x)`."""
-    field = list(map(ast.unparse, call.args[:2]))
+    field = list(map(unparsed, call.args[:2]))
     for above in module.above(call):
         match above:
             case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="hasattr"), args=asked))):
-                return list(map(ast.unparse, asked)) == field
+                return list(map(unparsed, asked)) == field
     return False
 
 
 def _only_fills(call: ast.Call, module: Module) -> bool:
     """Return whether a field is set only where it is None: `if getattr(args, key) is None: setattr(args, key, x)`."""
-    field = list(map(ast.unparse, call.args[:2]))
+    field = list(map(unparsed, call.args[:2]))
     for above in module.above(call):
         match above:
             case ast.If(
@@ -71,7 +71,7 @@ def _only_fills(call: ast.Call, module: Module) -> bool:
                     comparators=[ast.Constant(value=None)],
                 )
             ):
-                return list(map(ast.unparse, asked[:2])) == field
+                return list(map(unparsed, asked[:2])) == field
     return False
 
 
@@ -96,7 +96,7 @@ def _is_written(node: ast.AST, search: Search, module: Module) -> bool:
 def may_hold(node: ast.expr, kept: Namespaces, search: Search, module: Module) -> bool:
     """Return whether an object may be the parsed arguments: by its variable, or by what calls give for a parameter."""
     if not isinstance(node, ast.Name):
-        return isinstance(node, ast.Attribute) and any(name in ast.unparse(node) for name in kept.names)
+        return isinstance(node, ast.Attribute) and any(name in unparsed(node) for name in kept.names)
     if kept.hold(node, module):
         return True
     function = module.function_of(node)

@@ -14,7 +14,7 @@ from jobsubmit.check.parsers.argparse.options import options
 from jobsubmit.check.parsers.argparse.search import LENIENT, STRICT, Search
 from jobsubmit.check.parsers.argparse.subcommands import find_commands
 from jobsubmit.check.program.calls import default_of, given_for, hides_arguments
-from jobsubmit.check.program.module import Function, Module
+from jobsubmit.check.program.module import Function, Module, unparsed
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.tree import walk
@@ -110,7 +110,7 @@ def _is_words(search: Search, node: ast.AST, module: Module, depth: int) -> bool
     if isinstance(node, ast.Constant):
         return node.value is None
     if isinstance(node, ast.Subscript):
-        return ast.unparse(node) in ("sys.argv[1:]", "argv[1:]")
+        return unparsed(node) in ("sys.argv[1:]", "argv[1:]")
     if isinstance(node, ast.BoolOp):
         return all(_is_words(search, value, module, depth) for value in node.values)
     if not isinstance(node, ast.Name) or not depth:
@@ -146,6 +146,6 @@ def _is_left_over(name: ast.Name, module: Module) -> bool:
         isinstance(node.value, ast.Call)
         and isinstance(node.value.func, ast.Attribute)
         and node.value.func.attr in LENIENT
-        and any(isinstance(target, ast.Tuple) and ast.unparse(target.elts[-1]) == name.id for target in node.targets)
+        and any(isinstance(target, ast.Tuple) and unparsed(target.elts[-1]) == name.id for target in node.targets)
         for node in module.of(ast.Assign)
     )
