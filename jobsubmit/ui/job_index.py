@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ class JobIndex:
         self._changed = threading.Condition()
         self._wanted = 0.0
         self._is_running = False
-        self._stamp: object = None
+        self._stamp = -1
         self._looks = 0
         self._read_when_ended: set[str] = set()
         self._looking = threading.Lock()
@@ -81,21 +82,29 @@ class JobIndex:
         return [job for job in self.jobs if not State(job.state).is_final]
 
     def _look(self) -> None:
-        """Read the jobs if a directory of one has come or gone, or if one has not ended."""
+        """Read the jobs if a directory of one has come or gone, or if one is being submitted or has not ended."""
         with self._looking:
             self._look_again()
 
     def _look_again(self) -> None:
-        try:
-            stamp: object = self.settings.job_dir("").stat().st_mtime_ns
-        except OSError:
-            stamp = None
-        if stamp == self._stamp and self.version and not self._running():
+        stamp, count = self._directories()
+        if stamp == self._stamp and count == len(self.jobs) and self.version and not self._running():
             return
         self._stamp = stamp
         jobs = summarize_jobs(self.settings)
         if jobs != self.jobs or not self.version:
             self._set(jobs=jobs)
+
+    def _directories(self) -> tuple[int, int]:
+        """Return when a directory last came or went, in nanoseconds, and how many there are.
+
+        A submission makes the directory before the record: until then the job is not among those that are read.
+        """
+        directory = self.settings.job_dir("")
+        try:
+            return directory.stat().st_mtime_ns, len(os.listdir(directory))
+        except OSError:
+            return 0, 0
 
     def _read_trainings(self) -> None:
         newest = list(self.jobs[:_TRAININGS])

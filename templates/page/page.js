@@ -42,10 +42,15 @@ function connect(address, handlers) {
 }
 
 function watchJobs(part) {
+  let asked = 0, shown = 0;
   connect(part.dataset.stream, {
     jobs: async () => {
+      const number = ++asked;
       const answer = await fetch(part.dataset.part + location.search);
-      if (answer.ok) replace("jobs", await answer.text());
+      const html = answer.ok ? await answer.text() : "";
+      if (!html || number < shown) return; // a later answer was faster
+      shown = number;
+      replace("jobs", html);
     },
   });
 }
