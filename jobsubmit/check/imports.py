@@ -305,14 +305,14 @@ class ImportSearch:
         if owner is None or depth > _LONGEST_CHAIN:
             return False
         name = full.rpartition(".")[2]
+        if name in owner.names or name in owner.definitions or name in owner.aliases or name in owner.words:
+            return True
         local = [star for star in owner.stars if star in self.program.modules]
-        dynamic = len(local) < len(owner.stars) or "__getattr__" in owner.definitions or _sets_own_names(owner)
-        dynamic = dynamic or any(
+        if len(local) < len(owner.stars) or "__getattr__" in owner.definitions or name.startswith("__"):
+            return True
+        return _sets_own_names(owner) or any(
             self._is_module(f"{star}.{name}") or self._defines(f"{star}.{name}", depth + 1) for star in local
         )
-        dynamic = dynamic or name.startswith("__") or name in owner.words
-        stored = name in owner.names
-        return dynamic or stored or name in owner.definitions or name in owner.aliases
 
     def _is_made(self, name: str) -> bool:
         """Return whether the program may make a module, or says itself where to look for those of a package."""

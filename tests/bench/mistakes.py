@@ -218,8 +218,9 @@ def _of_starts(file: File, call: ast.Call, name: str, statement: ast.stmt) -> It
         yield "set_device() left out", file.instead(statement, "pass")
     if name == "torch.distributed.init_process_group":
         yield "init_process_group() left out", file.instead(statement, "pass")
-        line = "__import__('os').environ['MASTER_ADDR'] = 'localhost'"
-        yield "MASTER_ADDR is localhost", file.before(statement, line)
+        if file.code.facts.nodes > 1:
+            lines = ("import os", "os.environ['MASTER_ADDR'] = 'localhost'")
+            yield "MASTER_ADDR is localhost", file.before(statement, *lines)
 
 
 def _of_steps(file: File, call: ast.Call, statement: ast.stmt) -> Iterator[tuple[str, str]]:
@@ -287,8 +288,13 @@ def _of_names(file: File) -> Iterator[tuple[str, str]]:
                 file.instead(node, re.sub(rf"(?<=import\s){first}\b", f"{first}_v2", file.of(node))),
             )
     for node in file.module.of(ast.Constant):
-        if node.value == "LOCAL_RANK" and file.runs(node) and file.code.facts.gpus:
+        is_asked_for = not isinstance(file.module.parents.get(node), ast.Compare)
+        if node.value == "LOCAL_RANK" and is_asked_for and file.runs(node) and _has_gpus_on_several_nodes(file.code):
             yield "RANK in the place of LOCAL_RANK", file.instead(node, "'RANK'")
+
+
+def _has_gpus_on_several_nodes(code: Code) -> bool:
+    return bool(code.facts.gpus) and code.facts.nodes > 1
 
 
 def _of_loops(file: File) -> Iterator[tuple[str, str]]:

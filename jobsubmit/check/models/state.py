@@ -267,7 +267,9 @@ def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
     names = names_of_wrappers(code)
     for module, node in code.program.of(ast.Attribute):
         is_candidate = isinstance(node.ctx, ast.Load) and node.attr not in may_exist and not node.attr.startswith("_")
-        if not is_candidate or spelled(node.value).rpartition(".")[2] not in names:
+        owner = node.value
+        named = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+        if not is_candidate or named not in names:
             continue
         if not code.reached.of(node, module) or not is_wrapped(code, node.value, module):
             continue

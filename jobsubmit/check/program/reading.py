@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.program.module import MAIN, Module, defined, imported_names, origin, spelled, unparsed
 from jobsubmit.check.program.program import LONGEST_CONFIGURATION, MOST_CONFIGURATIONS, Program
-from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.tree import fields_with_nodes, walk
 
 # Modules that start processes, declare arguments, train, or load and save are read first, up to so many bytes: before
 # others, those with more of these names. Then the rest, if fewer bytes were read by then. Of others, only the imports.
@@ -448,9 +448,10 @@ def _laid_out(tree: ast.Module) -> tuple[dict[type, list[ast.AST]], dict[ast.AST
     waiting: list[ast.AST] = [tree]
     for node in waiting:
         by_type.setdefault(type(node), []).append(node)
-        for value in vars(node).values():
+        for name in fields_with_nodes(type(node)):
+            value = getattr(node, name, None)
             for inner in value if type(value) is list else (value,):
-                if isinstance(inner, ast.AST) and not isinstance(inner, ast.expr_context):
+                if isinstance(inner, ast.AST):
                     parents[inner] = node
                     waiting.append(inner)
     return by_type, parents

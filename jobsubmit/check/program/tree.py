@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 
+_OF_NO_NODES = frozenset(["arg", "asname", "attr", "conversion", "id", "is_async", "level", "module", "type_comment"])
 _WITH_BLOCKS = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.While, ast.If, ast.With)
+
+
+@cache
+def fields_with_nodes(kind: type[ast.AST]) -> tuple[str, ...]:
+    """Return the fields of a kind of node that may hold nodes, other than those that say only load or store."""
+    return () if kind is ast.Constant else tuple(one for one in kind._fields if one not in _OF_NO_NODES | {"ctx"})
 
 
 @lru_cache(maxsize=1 << 19)
 def children(node: ast.AST) -> tuple[ast.AST, ...]:
     """Return the nodes directly inside a node, in their order in the source; none that say only load or store."""
     found: list[ast.AST] = []
-    for name in node._fields:
+    for name in fields_with_nodes(type(node)):
         value = getattr(node, name, None)
         if isinstance(value, ast.AST):
             found.append(value)
         elif isinstance(value, list):
             found += [one for one in value if isinstance(one, ast.AST)]
-    return tuple(one for one in found if not isinstance(one, ast.expr_context))
+    return tuple(found)
 
 
 def walk(node: ast.AST) -> Iterable[ast.AST]:

@@ -14,6 +14,7 @@ from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, values_of_field
+from jobsubmit.check.start.current_gpu import on_current_gpu
 from jobsubmit.check.start.device_by_rank import by_global_rank
 from jobsubmit.check.start.device_of_call import device_of, device_text, mapped_device, numbers_of_devices
 from jobsubmit.check.start.no_gpus import each_for_itself, without_gpus
@@ -31,7 +32,8 @@ def check_devices(code: Code) -> Iterator[Finding]:
         yield from each_for_itself(code)
         return
     yield from itertools.islice(
-        itertools.chain(_fixed(code), _always_set(code), _wrapped_for_one(code), _unplaced(code)), 1
+        itertools.chain(_fixed(code), _always_set(code), _wrapped_for_one(code), _unplaced(code), on_current_gpu(code)),
+        1,
     )
     yield from _hidden(code)
     yield from _hidden_from_each_other(code)
