@@ -50,6 +50,7 @@ from jobsubmit.check.loading.pipes import check_pipes
 from jobsubmit.check.loading.sampler import check_sampler
 from jobsubmit.check.loading.schedules import check_schedules
 from jobsubmit.check.loading.splits import check_splits
+from jobsubmit.check.models.averages import check_averages
 from jobsubmit.check.models.gradients import check_gradients
 from jobsubmit.check.models.no_sync import check_no_sync
 from jobsubmit.check.models.scaling import check_scaling
@@ -106,6 +107,7 @@ _OF_CODE = (
         check_fixed,
         check_detectron2,
         check_gradients,
+        check_averages,
     ),
     *(
         check_sampler,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -102,7 +101,7 @@ class JobIndex:
         """
         directory = self.settings.job_dir("")
         try:
-            return directory.stat().st_mtime_ns, len(os.listdir(directory))
+            return directory.stat().st_mtime_ns, sum(1 for _ in directory.iterdir())
         except OSError:
             return 0, 0
 

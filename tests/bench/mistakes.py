@@ -231,7 +231,7 @@ def _of_steps(file: File, call: ast.Call, statement: ast.stmt) -> Iterator[tuple
     if loss:
         yield (
             "a step left out where the loss is not finite",
-            file.before(statement, f"if {loss} != {loss}:", "    continue"),
+            file.before(statement, f"if {loss}.isnan():", "    continue"),
         )
         yield "a loop left where the loss is small", file.after(statement, f"if {loss}.item() < 0.01:", "    break")
         if not file.code.has_framework:
@@ -243,7 +243,8 @@ def _loss_of(call: ast.Call) -> str:
     """Return the variable of `loss.backward()`, `scaler.scale(loss).backward()` or `engine.backward(loss)`."""
     assert isinstance(call.func, ast.Attribute)
     inner = call.func.value
-    for node in (*([inner] if isinstance(inner, ast.Name) else ()), *getattr(inner, "args", ()), *call.args):
+    is_value = isinstance(inner, ast.Name) and not call.args  # else an engine, which is given the loss
+    for node in (*([inner] if is_value else ()), *getattr(inner, "args", ()), *call.args):
         if isinstance(node, ast.Name):
             return node.id
     return ""
@@ -300,7 +301,7 @@ def _has_gpus_on_several_nodes(code: Code) -> bool:
 def _of_loops(file: File) -> Iterator[tuple[str, str]]:
     for loop in file.module.of(ast.For):
         if isinstance(loop.target, ast.Name) and "epoch" in loop.target.id and _goes_backward(loop) and file.runs(loop):
-            test = f"if {loop.target.id} > 3 and {file.on_rank_zero}:"
+            test = f"if {loop.target.id} >= 0 and {file.on_rank_zero}:"
             yield "rank 0 ends early", file.after(loop.body[-1], test, "    break")
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from jobsubmit.check.code import ACCELERATOR, Code, trains
+from jobsubmit.check.code import ACCELERATOR, Code, is_sharding, trains
 from jobsubmit.check.collectives.calls import CollectiveFinder
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.tree import walk
 
+_EXCHANGE_GRADIENTS = (ACCELERATOR, "deepspeed.initialize", "horovod.torch.DistributedOptimizer")
 _DEEPEST = 3
 
 
@@ -27,13 +28,18 @@ def loop_and_tests(node: ast.AST, module: Module) -> tuple[ast.For | ast.While |
 
 def synchronizes(finder: CollectiveFinder, loop: ast.AST, module: Module) -> bool:
     """Return whether each pass of a loop waits for all ranks: it trains, or calls a collective."""
-    wraps = finder.code.wraps_models or any(finder.code.calls(ACCELERATOR))
-    if wraps and _trains_inside(finder.code, loop, module):
+    if _exchanges_gradients(finder.code) and _trains_inside(finder.code, loop, module):
         return True
     statements = getattr(loop, "body", [])
     if next(finder.collectives(statements, module), None) is not None:
         return True
     return any(finder.name_of(node, module) for node in walk(loop) if isinstance(node, ast.Call))
+
+
+def _exchanges_gradients(code: Code) -> bool:
+    """Return whether gradients are exchanged when they are computed: by a wrapper, an engine or an optimizer."""
+    is_sharded = any(is_sharding(name) for _, _, name in code.reached.calls)
+    return code.wraps_models or is_sharded or any(code.calls(*_EXCHANGE_GRADIENTS))
 
 
 def _trains_inside(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:

@@ -400,11 +400,8 @@ def _is_of_own_model(code: Code, name: ast.Name, module: Module) -> bool:
 def _trains_unwrapped(code: Code) -> Iterator[Finding]:
     """Yield a warning for a step that calls what `unwrap_model` returned: nothing averages its gradients."""
     for module, call, _ in code.reached.calls if "unwrap_model" in code.names else ():
-        name = call.func if isinstance(call.func, ast.Name) and (call.args or call.keywords) else None
-        if name is None or not any(map(_unwraps, module.assigned_calls.get(name.id, ()))):
-            continue
-        made = last_value(name, module)
-        if not isinstance(made, ast.Call) or not _unwraps(made):
+        made = _unwrapping(call.func, module) if call.args or call.keywords else None
+        if made is None:
             continue
         around = "\n".join(_conditions(call, module))
         block = next((above for above in module.above(call) if isinstance(above, (ast.If, ast.For, ast.While))), call)
@@ -418,11 +415,18 @@ def _trains_unwrapped(code: Code) -> Iterator[Finding]:
                 "warning",
                 "bypassed",
                 module.where(call),
-                f"{spelled(call.func)} is the model inside the wrapper: the gradients are not averaged, and each "
+                f"{unparsed(call.func)} is the model inside the wrapper: the gradients are not averaged, and each "
                 "process trains a model of its own",
                 f"call {unparsed(made.args[0])}",
             )
             return
+
+
+def _unwrapping(model: ast.expr, module: Module) -> ast.Call | None:
+    """Return the call of `unwrap_model` that a model is, or that its variable was set to."""
+    is_unwrapped = isinstance(model, ast.Name) and any(map(_unwraps, module.assigned_calls.get(model.id, ())))
+    made = last_value(model, module) if is_unwrapped else model  # type: ignore[arg-type] # it is a name
+    return made if isinstance(made, ast.Call) and _unwraps(made) else None
 
 
 def _is_of_training(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.collectives.calls import BARRIERS, CollectiveFinder, finder_of
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
-from jobsubmit.check.origins import origins
-from jobsubmit.check.program.calls import argument, given_for
+from jobsubmit.check.origins import keywords_of, origins
+from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import (
     FUNCTIONS,
     Function,
@@ -38,7 +38,7 @@ _ADDS_UP = frozenset(
 
 _DEEPEST = 2  # functions that call each other
 _OF_TIME = re.compile(r"time|elapsed|latency|duration|memory")
-_EVALUATES = re.compile(r"_?(?:validate|validation|evaluate|eval|test)(?:_\w+)?")
+_EVALUATES = re.compile(r"_*(?:(?:run|do)_)?(?:val|valid|validate|validation|evaluate|evaluation|eval|test)(?:_\w+)?")
 _FILLS = re.compile(r"(?:update|add|append|set|load|sync|reduce|reset)(?:_|$)")  # methods that change a meter
 _EVALUATOR = re.compile(r"Evaluat|Validat|Tester")
 
@@ -343,10 +343,10 @@ def _loaders(code: Code, part: ast.AST, module: Module, depth: int = 0) -> Itera
 
 
 def _has_sampler(code: Code, call: ast.Call, module: Module) -> bool:
-    sampler = argument(call, "sampler")
+    place, sampler = keywords_of(code, call, module).get("sampler", (module, None))
     if sampler is None:
         return False
-    parts = [(home, one) for home, part in origins(code, sampler, module) for one in _choices(part)]
+    parts = [(home, one) for home, part in origins(code, sampler, place) for one in _choices(part)]
     names = [
         code.program.name_of(part.func, home)
         for home, part in parts

@@ -84,7 +84,7 @@ def _undivided(code: Code) -> Iterator[Finding]:
         for module, node, is_divided in every
         if not is_divided and not (is_any_divided and _passes_on(node))
     }
-    if not streams or _DIVIDERS & code.names_in_use:
+    if not streams or _divides_stream(code):
         return
     for module, call, name in code.reached.calls:
         if (
@@ -102,6 +102,14 @@ def _undivided(code: Code) -> Iterator[Finding]:
                 "in __iter__, let each rank skip the items of the others; with several workers, divide among them, too",
             )
             return
+
+
+def _divides_stream(code: Code) -> bool:
+    """Return whether the job may divide a stream that it trains with, by what a library has for that."""
+    if not _DIVIDERS & code.names_in_use:
+        return False
+    calls = [(module, call) for module, call, name in code.reached.calls if name.rpartition(".")[2] in _DIVIDERS]
+    return not calls or any(is_for_training(call, module) for module, call in calls)
 
 
 def _passes_on(stream: ast.ClassDef) -> bool:

@@ -12,10 +12,11 @@ from jobsubmit.check.loading.sampler import may_give_parts
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled, unparsed
-from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.tree import factors_of, walk
 from jobsubmit.common.finding import Finding
 
 _MAKES_SCHEDULE = re.compile(r"sched|warmup|onecycle|cosine|anneal|\blr_", re.IGNORECASE)
+_IS_RATE = re.compile(r"^(?:lr|learning_rate|new_lr|cur_lr|current_lr)$|\[['\"]lr['\"]\]$")
 _SIZE = re.compile(r"batch_?size[\"'\])]*$", re.IGNORECASE)
 _DIVISIONS = (ast.Div, ast.FloorDiv)
 _OF_WORLD = re.compile(
@@ -30,11 +31,9 @@ def check_schedules(code: Code) -> Iterator[Finding]:
     divided = list(_divided_loaders(code))
     trained = [call for module, call, _ in divided if is_for_training(call, module)]
     sizes = dict(_sizes_of_parts(code, divided))
-    for module, call, name in code.reached.calls if sizes or trained else ():
-        if not _MAKES_SCHEDULE.search(name.rpartition(".")[2] or spelled(call.func)):
-            continue
-        for given in (*call.args, *(keyword.value for keyword in call.keywords)):
-            schedule = module.where(call)
+    for module, node, numbers in _schedules(code) if sizes or trained else ():
+        for given in numbers:
+            schedule = module.where(node)
             loader = _undivided_loader(code, given, module) if trained else None
             if loader is not None:
                 yield _too_long(code, *loader, schedule, "use len() of the loader that trains")
@@ -47,6 +46,17 @@ def check_schedules(code: Code) -> Iterator[Finding]:
                 hint = "use len() of the loader, or divide by the number of processes"
                 yield _too_long(code, *counted, schedule, hint)
                 return
+
+
+def _schedules(code: Code) -> Iterator[tuple[Module, ast.expr | ast.stmt, list[ast.expr]]]:
+    """Yield what makes a schedule, or computes a learning rate itself, with the numbers that it goes by."""
+    for module, call, name in code.reached.calls:
+        if _MAKES_SCHEDULE.search(name.rpartition(".")[2] or spelled(call.func)):
+            yield module, call, [*call.args, *(keyword.value for keyword in call.keywords)]
+    for module, node in code.program.of(ast.Assign):
+        if _IS_RATE.search(unparsed(node.targets[0])) and code.reached.of(node, module):
+            parts = [one for one in walk(node.value) if isinstance(one, ast.BinOp) and isinstance(one.op, _DIVISIONS)]
+            yield module, node, [one.right for one in parts]
 
 
 def _too_long(code: Code, module: Module, counted: ast.expr, schedule: str, hint: str) -> Finding:
@@ -138,7 +148,8 @@ def _is_of_all(code: Code, module: Module, division: ast.BinOp, sizes: dict[str,
     is_of_loader = getattr(counted.args[0], "attr", "") == "dataset" and _is_size_of_loader(
         code, division.right, trained
     )
-    if not is_of_loader and (size is None or unparsed(division.right) != size):
+    factors = map(unparsed, factors_of(division.right))
+    if not is_of_loader and (size is None or size not in factors):
         return False
     whole = next((above for above in module.above(division) if isinstance(above, ast.stmt)), division)
     above = module.parents.get(division)

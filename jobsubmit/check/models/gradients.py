@@ -95,13 +95,13 @@ def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]], avera
     if not _LEFT_TO_OTHERS.isdisjoint(code.names_in_use):
         return
     for module, node in code.program.of(ast.Call, ast.AugAssign, ast.BinOp):
-        divided, by = _division(node)
+        divided, by = division(node)
         if divided is None or by is None or not code.reached.of(node, module):
             continue
         is_gradient = bool(wrapped) and isinstance(divided, ast.Attribute) and divided.attr == "grad"
         if is_gradient and _is_of_another_part(code, node, module, wrapped):
             continue  # its parameters are divided among the processes
-        if (is_gradient or _is_backward(code, node, module)) and _is_world_size(code, by, module):
+        if (is_gradient or _is_backward(code, node, module)) and is_world_size(code, by, module):
             yield Finding(
                 "warning",
                 "divided-again",
@@ -123,16 +123,16 @@ def _is_of_another_part(code: Code, node: ast.AST, module: Module, wrapped: Sequ
     return not any(one is not None and one.owner is owner for one in all_made)
 
 
-def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+def is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
     """Return whether an expression is the number of all processes, and is not computed from it."""
     if depth > _DEEPEST:
         return False
     if _WORLD.search(unparsed(node)):
         return not any(isinstance(inner, ast.BinOp) or _is_given_world(inner) for inner in walk(node))
     if isinstance(node, ast.Call) and unparsed(node.func) in ("int", "float") and node.args:
-        return _is_world_size(code, node.args[0], module, depth + 1)
+        return is_world_size(code, node.args[0], module, depth + 1)
     values = [(home, one) for home, one in set_to(code, node, module) if not _is_number(one)]
-    if bool(values) and all(one is not None and _is_world_size(code, one, home, depth + 1) for home, one in values):
+    if bool(values) and all(one is not None and is_world_size(code, one, home, depth + 1) for home, one in values):
         return True
     is_as_many = isinstance(node, ast.Name) and code.values.of(node, module) == code.world_size
     words = words_of(code, node, module) if is_as_many else ""
@@ -150,7 +150,7 @@ def _is_given_world(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and not is_plain and any(_WORLD.search(unparsed(one)) for one in node.args)
 
 
-def _division(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+def division(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
     """Return what is divided by what: `a / b`, `a /= b`, `a.div_(b)`."""
     match node:
         case ast.BinOp(op=ast.Div()):

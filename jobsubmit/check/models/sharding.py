@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import FSDP, Code, is_sharding
+from jobsubmit.check.collectives.branches import leaves_at_last
 from jobsubmit.check.order import by_scope, leading_to, position
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, own_method, spelled, unparsed
@@ -92,10 +93,14 @@ def _is_for_others(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether another branch of a condition clips by the method of the model: this one is without shards."""
     inner: ast.AST = call
     for above in module.above(call):
+        block = getattr(above, "body", None)
+        before = block[: block.index(inner)] if isinstance(block, list) and inner in block else []
+        branches = [(one.test, one.body) for one in before if isinstance(one, ast.If) and leaves_at_last(one.body)]
         if isinstance(above, ast.If):
-            other = above.body if inner in above.orelse else above.orelse
+            branches.append((above.test, above.body if inner in above.orelse else above.orelse))
+        for test, other in branches:
             calls = (node for one in other for node in walk(one) if isinstance(node, ast.Call))
-            is_open = code.values.truth(above.test, module) is None
+            is_open = code.values.truth(test, module) is None
             if is_open and any(_is_own_clip(code, node, module) for node in calls):
                 return True
         inner = above

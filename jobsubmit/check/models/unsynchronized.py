@@ -212,7 +212,8 @@ def _only_asks_for(node: ast.AST, module: Module) -> bool:
     around = list(module.above(node))
     calls = [spelled(one.func) for one in around if isinstance(one, ast.Call)]
     asks = "isinstance" in calls or "issubclass" in calls or any(isinstance(one, ast.Compare) for one in around)
-    return asks or any(isinstance(one, (ast.arg, ast.AnnAssign)) for one in around[:3])
+    pairs = itertools.pairwise([node, *around[:3]])
+    return asks or any(isinstance(one, (ast.arg, ast.AnnAssign)) and inner is one.annotation for inner, one in pairs)
 
 
 def _is_of_model(code: Code, call: ast.Call, name: str, module: Module) -> bool:

@@ -448,7 +448,7 @@ def _laid_out(tree: ast.Module) -> tuple[dict[type, list[ast.AST]], dict[ast.AST
     waiting: list[ast.AST] = [tree]
     for node in waiting:
         by_type.setdefault(type(node), []).append(node)
-        for name in fields_with_nodes(type(node)):
+        for name in fields_with_nodes(node._fields):
             value = getattr(node, name, None)
             for inner in value if type(value) is list else (value,):
                 if isinstance(inner, ast.AST):

@@ -48,6 +48,8 @@ _LOCALID = "SLURM_LOCALID"
 _FROM_MPI = re.compile(r"\bMPI\.COMM_WORLD\b")
 _SETS_RANKS = ("submitit", "idr_torch")
 _WRITTEN_RANKS = ("os.environ['RANK']", "os.environ['WORLD_SIZE']")
+_NEAR_LINES = 4
+_OF_SYSTEM = re.compile(r"HOME$|USER$|LOGNAME$|PATH$|PWD$|HOSTNAME$|TMPDIR$|SHELL$|LANG|SLURM_|CUDA_|OMP_|NCCL_|TORCH")
 _DEEPEST = 3  # functions that call each other
 _JOINS = re.compile(r"init_process_group|set_device|cuda|return .*rank", re.IGNORECASE)
 
@@ -55,11 +57,13 @@ _JOINS = re.compile(r"init_process_group|set_device|cuda|return .*rank", re.IGNO
 def check_environment(code: Code) -> Iterator[Finding]:
     """Yield variables that the code takes its rank from, and that this job's processes do not have as it expects."""
     written = _written(code)
-    reads = [(module.where(node), name) for module, node, name in _sure_reads(code, written)]
+    found = _sure_reads(code, written)
+    reads = [(module.where(node), name) for module, node, name in found]
     yield from _reads_a_schedulers_words(code, reads)
     yield from _knows_other_ranks(code)
     yield from _asks_mpi(code)
     yield from _set_by_nothing(code, reads, written)
+    yield from _left_out_of_several(code, found, written)
     yield from itertools.islice(_reads_a_launchers_words(code, reads, written), 1 if _is_task(code) else None)
 
 
@@ -72,6 +76,29 @@ def _set_by_nothing(code: Code, reads: Sequence[tuple[str, str]], written: set[s
         if why := _why_unset(code, name):
             text = f"{name} is read from the environment, but {why}"
             yield Finding("error", "unset-variable", where, text, f"set it in the job file: `env: {{{name}: …}}`")
+
+
+def _left_out_of_several(
+    code: Code, reads: Sequence[tuple[Module, ast.expr, str]], written: set[str]
+) -> Iterator[Finding]:
+    """Yield a warning for a variable that is read beside one that the job sets, on nodes that may have any variable."""
+    if code.facts.may_be_set is not None or _sets_computed_names(code, written):
+        return
+    known = [(module.scope_of(node), node.lineno) for module, node, name in reads if _is_set_by_job(code, name)]
+    for module, node, name in reads:
+        is_beside = any(
+            scope is module.scope_of(node) and abs(line - node.lineno) <= _NEAR_LINES for scope, line in known
+        )
+        is_own = _VARIABLE.fullmatch(name) and not contract.is_reserved(name) and name not in OF_SCHEDULERS
+        if is_beside and is_own and not _is_set_by_job(code, name) and not _OF_SYSTEM.match(name):
+            text = f"{name} is read from the environment, and the job file sets only others that are read beside it"
+            hint = f"set it in the job file, unless the image has it: `env: {{{name}: …}}`"
+            yield Finding("warning", "unset-variable", module.where(node), text, hint)
+            return
+
+
+def _is_set_by_job(code: Code, name: str) -> bool:
+    return code.facts.environment.get(name) is not None and not contract.is_reserved(name)
 
 
 def _why_unset(code: Code, name: str) -> str:

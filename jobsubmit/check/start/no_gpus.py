@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import takewhile
 
 from jobsubmit.check.code import Code, is_ddp
@@ -77,7 +78,10 @@ _ON_CPU = frozenset(["use_cpu", "no_cuda", _USE_CPU])
 
 
 def check_gpu_request(code: Code, field: str) -> Iterator[Finding]:
-    """Yield a warning where the code surely uses a GPU, and the job does not request one by a field of its backend."""
+    """Yield a warning where the code surely uses a GPU, and the job does not request one by a field of its backend.
+
+    Accelerate may do without, but then its processes may train alone.
+    """
     for module, call, name in code.reached.calls if field and code.facts.gpus is None else ():
         used = _gpu_use(code, call, name, module)
         if used and code.reached.is_sure(call, module):
@@ -89,6 +93,10 @@ def check_gpu_request(code: Code, field: str) -> Iterator[Finding]:
                 f"add it to `backend`, for example {field}",
             )
             return
+    if field and code.facts.gpus is None:
+        for finding in each_for_itself(code):
+            hint = f'request GPUs in `backend`, for example {field}, or set env: {{{_USE_CPU}: "true"}}'
+            yield replace(finding, level="warning", hint=hint)
 
 
 def without_gpus(code: Code) -> Iterator[Finding]:

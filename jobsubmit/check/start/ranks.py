@@ -290,9 +290,13 @@ def _device_uses(code: Code, option: Option) -> Iterator[str]:
         and node.value.attr == "local_rank"
     )
     names = {"local_rank", *copies}
-    for module, node in code.program.of(ast.Attribute):
-        is_it = node.attr in names and isinstance(node.ctx, ast.Load) and _may_be_arguments(code, node.value, module)
-        if not is_it or (code.facts.gpus == 0 and code.reached.of(node, module) is Reach.NEVER):
+    fields = (
+        (module, node)
+        for module, node in code.program.of(ast.Attribute)
+        if node.attr in names and isinstance(node.ctx, ast.Load) and _may_be_arguments(code, node.value, module)
+    )
+    for module, node in (*fields, *_variables_for_field(code, "local_rank")):
+        if code.facts.gpus == 0 and code.reached.of(node, module) is Reach.NEVER:
             continue
         for above in module.above(node):
             if isinstance(above, ast.stmt):
@@ -304,6 +308,16 @@ def _device_uses(code: Code, option: Option) -> Iterator[str]:
                 is_choice = _is_passed_on(code, module, above, node)
             if is_choice or (isinstance(above, ast.JoinedStr) and "cuda" in unparsed(above)):
                 yield module.where(node)
+
+
+def _variables_for_field(code: Code, field: str) -> Iterator[tuple[Module, ast.Name]]:
+    """Yield the uses of variables that are set to a field of the arguments, and to nothing else."""
+    for module, node in code.program.of(ast.Name):
+        if isinstance(node.ctx, ast.Load) and "rank" in node.id:
+            value = code.values.assigned(node, module)
+            if isinstance(value, ast.Attribute) and value.attr == field and spelled(value.value) != "self":
+                if _may_be_arguments(code, value.value, module):
+                    yield module, node
 
 
 def _is_passed_on(code: Code, module: Module, call: ast.Call, node: ast.AST) -> bool:
