@@ -26,7 +26,7 @@ def is_for_all(code: Code, node: ast.AST, module: Module) -> bool:
 def _is_for_all(code: Code, node: ast.AST, module: Module, known: dict[ast.AST, bool]) -> bool:
     """Return the same; `known` holds it for functions, False for those that are looked at now."""
     is_of_error = any(isinstance(above, ast.ExceptHandler) for above in module.above(node))
-    if is_of_error or is_guarded_by_rank(code, node, module):
+    if is_of_error or code.is_of_no_object(node, module) or is_guarded_by_rank(code, node, module):
         return False  # an error may be one of a single process
     function = module.function_of(node)
     if function is None:

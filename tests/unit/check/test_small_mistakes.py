@@ -340,3 +340,32 @@ def test_what_is_no_mistake_beside_these(tmp_path: Path) -> None:
     """A group that the caller makes is there; a wrapper in a variable with a type wraps."""
     assert "no-init" not in found(tmp_path, TWICE.format(asks=""))
     assert "never-synchronized" not in found(tmp_path, STREAM.format(divide=DIVIDE), **GPUS)
+
+
+RECORDED = f"""{IMPORTED}
+class Recorder:
+    def record(self, values):
+        with open("values.pt", "ab") as file:
+            torch.save(values, file)
+parser = argparse.ArgumentParser()
+parser.add_argument("--record", action="store_true")
+args = parser.parse_args()
+dist.init_process_group("gloo")
+recorder = None
+if dist.get_rank() == 0 and args.record:
+    recorder = Recorder()
+model = DDP(nn.Linear(4, 4))
+for step in range(3):
+    loss = model(torch.rand(4, 4)).mean()
+    loss.backward()
+    if recorder is not None:
+        recorder.record(loss.detach())
+dist.destroy_process_group()
+"""
+
+
+def test_a_class_of_which_the_job_makes_no_object_writes_nothing(tmp_path: Path) -> None:
+    assert "saved-by-all" not in found(tmp_path, RECORDED)
+    everywhere = RECORDED.replace("dist.get_rank() == 0 and args.record", "True")
+    everywhere = everywhere.replace("    if recorder is not None:\n    ", "")
+    assert "saved-by-all" in found(tmp_path, everywhere)
