@@ -69,6 +69,7 @@ _OF_OTHERS = re.compile(
     r"rank|world|distribut|ddp|fsdp|horovod|\bmpi|nccl|gloo|all_?reduce|xla|deepspeed", re.IGNORECASE
 )
 _PART_OF_MODEL = re.compile(r"^(?:tp|pp|cp|ep|mp)(?:_|$)|model_parallel|tensor_parallel|pipeline_parallel|device_mesh")
+_CALL_BACK = frozenset([*_FRAMEWORKS, "transformers"])
 _OF_MM = ("mmcv.", "mmengine.")
 _MOST_STEPS = 100_000  # in which a program is followed, so that several processes are followed one by one
 INIT = "torch.distributed.init_process_group"
@@ -149,6 +150,14 @@ class Code:
     def followed_whole(self) -> list[Followed]:
         """Return the same if all of them were followed to their ends; else none."""
         return self.followed if all(one.is_whole for one in self.followed) else []
+
+    @cached_property
+    def executed(self) -> frozenset[ast.AST] | None:
+        """Return what the processes that were followed to their ends evaluate, or may; None if there are none."""
+        if not self.followed_whole:
+            return None
+        skipped = (node for one in self.followed_whole for function in one.skipped for node in walk(function))
+        return frozenset(skipped).union(*(one.values for one in self.followed_whole))
 
     def names_given(self, call: ast.Call) -> frozenset[str] | None:
         """Return the names of what a compared call gets by name, also in `**settings`; None if not all are known."""
@@ -379,6 +388,12 @@ class Code:
         )
         is_named = owner is None or owner.name in self.names or module.parents.get(owner) is not module.tree
         return is_named or bool(self.reached.of(node, module))
+
+    def is_for_library(self, node: ast.AST, module: Module) -> bool:
+        """Return whether a library may execute a node: it is in a class that is based on one of a training library."""
+        owner = class_around(node, module)
+        bases = () if owner is None else (self.program.name_of(base, module) for base in owner.bases)
+        return any(base.partition(".")[0] in _CALL_BACK for base in bases)
 
     def passes_by(self, node: ast.AST, module: Module) -> bool:
         """Return whether the function around a node is entered, if one is, and never comes to it in this job."""

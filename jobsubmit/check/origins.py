@@ -107,10 +107,10 @@ def is_sent(code: Code, node: ast.AST, module: Module) -> bool:
         for home, one in origins(code, node, module)
         for part in walk(one)
     ]
-    return _makes_equal(code, {name for name, home in parts if name and name not in home.aliases})
+    return makes_equal(code, {name for name, home in parts if name and name not in home.aliases})
 
 
-def _makes_equal(code: Code, names: Container[str]) -> bool:
+def makes_equal(code: Code, names: Container[str]) -> bool:
     """Return whether a function that may give all ranks the same gets, or makes, something of one of some names."""
     return any(
         getattr(part, "attr", getattr(part, "id", "")) in names

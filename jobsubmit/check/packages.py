@@ -15,10 +15,11 @@ from packaging.specifiers import SpecifierSet
 
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.rank_conditions import holds_on_rank_zero
 from jobsubmit.check.imports import ImportSearch, is_in_branch, may_fail
 from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.configuration import read_text
-from jobsubmit.check.program.module import unparsed
+from jobsubmit.check.program.module import FUNCTIONS, Module, unparsed
 from jobsubmit.check.program.reading import INSTALLED_FROM, find_module
 from jobsubmit.common.finding import Finding, Level
 from jobsubmit.plan.launch_plan import LaunchPlan
@@ -168,7 +169,8 @@ def _imported(code: Code, search: ImportSearch, find_missing: FindMissing | None
         for node in module.of(ast.Import, ast.ImportFrom):
             reach = code.reached.of(node, module)
             is_chosen = reach is not Reach.SURELY and (
-                is_in_branch(node, module) or search.is_imported_by_choice(node, module)
+                (is_in_branch(node, module) and not _is_for_first(code, node, module))
+                or search.is_imported_by_choice(node, module)
             )
             if is_chosen or may_fail(node, module) or code.is_of_no_object(node, module):
                 reach = Reach.NEVER
@@ -178,6 +180,18 @@ def _imported(code: Code, search: ImportSearch, find_missing: FindMissing | None
             for top in tops if reach else ():
                 places[reach].setdefault(top, module.where(node))
     return places
+
+
+def _is_for_first(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether the first process comes to a node in its function: no condition asks for more than the rank."""
+    inner = node
+    for above in itertools.takewhile(lambda one: not isinstance(one, FUNCTIONS), module.above(node)):
+        if isinstance(above, ast.If) and not (inner in above.body and holds_on_rank_zero(code, above.test, module)):
+            return False
+        if isinstance(above, (ast.Try, ast.While, ast.For)):
+            return False
+        inner = above
+    return True
 
 
 def _not_searched(top: str, folder: str, level: Level, where: str) -> Finding:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jobsubmit.check.checkpoints.paths import places_saved_to
 from jobsubmit.check.code import ACCELERATOR, Code
 from jobsubmit.check.interpreter.memory import MOMENT
-from jobsubmit.check.origins import is_sent, origins, parts_returned, words_of
+from jobsubmit.check.origins import makes_equal, origins, parts_returned, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.functions import enter
-from jobsubmit.check.program.module import FUNCTIONS, Module, unparsed
+from jobsubmit.check.program.module import FUNCTIONS, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
@@ -78,10 +78,10 @@ def check_scattered(code: Code) -> Iterator[Finding]:
         return
     for module, call, name in code.reached.calls:
         path = _folder_of_parts(code, call, name)
-        parts = origins(code, path, module) if path is not None else []
+        parts = _origins_with_arguments(code, path, module) if path is not None else []
         words = "\n".join(unparsed(part) for _, part in parts if not isinstance(part, ast.Dict))
         found = _OWN_NAME.search(words)
-        is_same = "all_reduce" in words or (path is not None and is_sent(code, path, module))
+        is_same = "all_reduce" in words or makes_equal(code, _names_of_clock(path, parts))
         is_same = is_same or (found is not None and "strftime" in found[0] and not _OF_TIME.search(words))
         if found and not is_same and argument(call, "no_dist") is None:
             yield Finding(
@@ -93,6 +93,30 @@ def check_scattered(code: Code) -> Iterator[Finding]:
                 "let rank 0 choose the name, and send it to the others: dist.broadcast_object_list([name], src=0)",
             )
             return
+
+
+def _names_of_clock(path: ast.expr | None, parts: Sequence[tuple[Module, ast.AST]]) -> set[str]:
+    """Return the variables and fields of a path and of its origins that hold what a clock says, or are made of it."""
+    statements = [home.parents.get(part) for home, part in parts]
+    assigned = [one for one in statements if isinstance(one, ast.Assign)]
+    found = _names_in(path) if path is not None else set()
+    for _ in assigned:
+        for one in assigned:
+            if _names_in(one.value) & found or _OWN_NAME.search(unparsed(one.value)):
+                found |= {spelled(target).rpartition(".")[2] for target in one.targets} - {""}
+    return found
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    names = {getattr(one, "id", getattr(one, "attr", "")) for one in walk(node)}
+    return names - {""}
+
+
+def _origins_with_arguments(code: Code, path: ast.expr, module: Module) -> list[tuple[Module, ast.AST]]:
+    """Return what a path comes from, and what is given to the calls among it: `self.make_folder(base, name)`."""
+    parts = origins(code, path, module)
+    given = [(home, one) for home, part in parts if isinstance(part, ast.Call) for one in part.args]
+    return [*parts, *(origin for home, one in given for origin in origins(code, one, home))]
 
 
 def _folder_of_parts(code: Code, call: ast.Call, name: str) -> ast.expr | None:

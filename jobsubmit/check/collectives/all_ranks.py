@@ -30,7 +30,7 @@ def _is_for_all(code: Code, node: ast.AST, module: Module, known: dict[ast.AST, 
         return False  # an error may be one of a single process
     function = module.function_of(node)
     if function is None:
-        return code.facts.has_launcher  # without one, the processes begin in a function
+        return code.facts.has_launcher or not code.starts_processes  # else the processes begin in a function
     if function not in known:
         known[function] = False
         known[function] = _is_entered_by_all(code, function, module, known)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterator
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from jobsubmit.check.code import ACCELERATOR, INIT, MESHES, Code, is_ddp
-from jobsubmit.check.interpreter.trace import Event
 from jobsubmit.check.order import Place, by_scope, leading_to, position
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import Module, unparsed
@@ -37,15 +36,14 @@ def check_group(code: Code) -> Iterator[Finding]:
     if not inits or is_made_otherwise:
         return  # a framework may make it
     needing = {call for _, call, name in code.reached.calls if _needs_group(call, name)}
-    if twice := list(_made_twice(code)):
-        yield from twice
-        return
     sure = [(module, call) for module, call, _ in code.reached.calls if code.reached.is_sure(call, module)]
     for calls in by_scope(sure):
         made = leading_to(code, calls, inits)
         if made:
             users = leading_to(code, calls, needing, of_some_rank=True)
-            yield from _used_before(made[0], [one for one in users if not _is_asked(one) and not _has_group(code, one)])
+            yield from _used_before(
+                made[0], [one for one in users if not _is_asked(one) and not _has_group(code, one, inits)]
+            )
             yield from _made_again(calls[0][0], made, asking=makers)
 
 
@@ -63,12 +61,11 @@ def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:
             )
 
 
-def _has_group(code: Code, place: Place) -> bool:
-    """Return whether a process that was followed has made its group elsewhere when it comes to a use."""
-    for one in code.followed[:1]:
-        first = next((n for n, event in enumerate(one.events.values()) if event.call is place.inner), 0)
-        return any(event.name == INIT for event in islice(one.events.values(), first))
-    return False
+def _has_group(code: Code, place: Place, inits: Container[ast.AST]) -> bool:
+    """Return whether the processes that come to a use, of those that were followed, have made their group before."""
+    coming = [one.values for one in code.followed if place.inner in one.values]
+    first = (next(node for node in values if node in inits or node is place.inner) for values in coming)
+    return bool(coming) and all(node is not place.inner for node in first)
 
 
 def _is_asked(place: Place) -> bool:
@@ -103,31 +100,14 @@ def _made_again(module: Module, made: list[Place], asking: Container[ast.AST]) -
         conditions = (node for one in _conditions(module, second.call) for node in walk(one.test))
         if _is_asked(first) or _is_asked(second) or any(map(_asks, conditions)):
             continue
-        yield _second(second.home.where(second.inner), first.home.where(first.inner))
+        yield Finding(
+            "error",
+            "second-init",
+            second.home.where(second.inner),
+            f"init_process_group was called before ({first.home.where(first.inner)}): torch refuses a second call",
+            "remove one of the two calls",
+        )
         return
-
-
-def _made_twice(code: Code) -> Iterator[Finding]:
-    """Yield an error where a process that was followed makes a group and later, somewhere else, another one."""
-    made: Event | None = None
-    for event in (event for one in code.followed[:1] for event in one.events.values()):
-        if event.last == _DESTROYS:
-            made = None
-        elif event.name == INIT and made is not None and made.is_sure and event.is_sure:
-            yield _second(event.module.where(event.call), made.module.where(made.call))
-            return
-        elif event.name == INIT:
-            made = event
-
-
-def _second(where: str, first: str) -> Finding:
-    return Finding(
-        "error",
-        "second-init",
-        where,
-        f"init_process_group was called before ({first}): torch refuses a second call",
-        "remove one of the two calls",
-    )
 
 
 def _conditions(module: Module, call: ast.Call) -> list[ast.If]:

@@ -28,7 +28,7 @@ def loop_and_tests(node: ast.AST, module: Module) -> tuple[ast.For | ast.While |
 
 def synchronizes(finder: CollectiveFinder, loop: ast.AST, module: Module) -> bool:
     """Return whether each pass of a loop waits for all ranks: it trains, or calls a collective."""
-    if _exchanges_gradients(finder.code) and _trains_inside(finder.code, loop, module):
+    if exchanges_gradients(finder.code) and _trains_inside(finder.code, loop, module):
         return True
     statements = getattr(loop, "body", [])
     if next(finder.collectives(statements, module), None) is not None:
@@ -36,7 +36,7 @@ def synchronizes(finder: CollectiveFinder, loop: ast.AST, module: Module) -> boo
     return any(finder.name_of(node, module) for node in walk(loop) if isinstance(node, ast.Call))
 
 
-def _exchanges_gradients(code: Code) -> bool:
+def exchanges_gradients(code: Code) -> bool:
     """Return whether gradients are exchanged when they are computed: by a wrapper, an engine or an optimizer."""
     is_sharded = any(is_sharding(name) for _, _, name in code.reached.calls)
     return code.wraps_models or is_sharded or any(code.calls(*_EXCHANGE_GRADIENTS))

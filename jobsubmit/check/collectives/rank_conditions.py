@@ -309,6 +309,15 @@ def is_in_branch_of_zero(code: Code, node: ast.AST, module: Module) -> bool:
     return False
 
 
+def holds_on_rank_zero(code: Code, test: ast.expr | None, module: Module) -> bool:
+    """Return whether a condition asks for nothing but the rank, and for what is known to hold."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return all(
+        part is not None and (zero_side(part, code, module) is not None or code.values.truth(part, module) is True)
+        for part in parts
+    )
+
+
 def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
     """Return whether the rank decides in the same function whether a node is executed."""
     inner: ast.AST = node

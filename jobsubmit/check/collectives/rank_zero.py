@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.branches import after, leaves, leaves_at_last
 from jobsubmit.check.collectives.calls import finder_of, has_counterpart
+from jobsubmit.check.collectives.loops import exchanges_gradients
 from jobsubmit.check.collectives.rank_conditions import (
     is_for_main_process_only,
     zero_side,
@@ -38,11 +39,11 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
             if found.module is module
             else f"move the call that leads to it out of the branch: {module.where(body[0])}",
         )
-    yield from _trained_by_zero(code) if code.wraps_models else ()
+    yield from _trained_by_zero(code) if exchanges_gradients(code) else ()
 
 
 def _trained_by_zero(code: Code) -> Iterator[Finding]:
-    """Yield a warning for a backward() of rank 0 alone: DistributedDataParallel averages gradients in it."""
+    """Yield a warning for a backward() of rank 0 alone, in which the processes exchange gradients."""
     for module, body, others, _ in branches_of_zero(code):
         call = next((one.value for one in body if isinstance(one, ast.Expr) and _goes_backward(one.value)), None)
         if call is not None and not any(map(trains, others)) and code.reached.of(call, module):

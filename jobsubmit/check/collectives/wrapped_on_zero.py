@@ -61,7 +61,8 @@ def check_wrapped_on_zero(code: Code) -> Iterator[Finding]:
 def _sends_buffers(code: Code) -> bool:
     """Return whether a model may have buffers, and no setting may keep a wrapper from sending them."""
     settings = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names_in_use
-    makes = (name.rpartition(".")[2] for _, _, name in code.program.calls)
+    of_libraries = {name for _, _, name in code.program.calls if code.program.definition(name) is None and "." in name}
+    makes = (name.rpartition(".")[2] for name in of_libraries)
     may_leave = settings & _MAY_LEAVE_BUFFERS or all(_has_setting(wrap) for _, wrap in _wraps(code))
     return not may_leave and any(map(_HAS_BUFFERS.search, makes))
 

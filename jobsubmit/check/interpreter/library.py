@@ -37,7 +37,7 @@ from jobsubmit.check.interpreter.of_absl import OF_ABSL
 from jobsubmit.check.interpreter.of_configparser import OF_CONFIGPARSER
 from jobsubmit.check.interpreter.of_omegaconf import as_dict, value_of_omegaconf
 from jobsubmit.check.interpreter.of_re import OF_RE
-from jobsubmit.check.interpreter.of_timm import created_model
+from jobsubmit.check.interpreter.of_timm import created_model, joined_group
 from jobsubmit.check.interpreter.of_torch import start_process, value_of_torch
 from jobsubmit.check.interpreter.own import counting, item_of, zipped
 from jobsubmit.check.interpreter.parsers import PARSERS, extend, is_parser
@@ -91,6 +91,8 @@ def value_of_external(run: Calls, name: str, args: list[Any], keywords: dict[str
         return (value_of_omegaconf(run, last, args),)
     if name.startswith("timm.") and last == "create_model":
         return created_model(run, args, keywords)
+    if name.startswith("timm.") and last == "init_distributed_device" and run.facts.has_launcher:
+        return joined_group(run, args)
     if name in CONVERT and not keywords:
         return (_converted(run, name, args),)
     return (extend(run, name, args[0]),) if args and is_parser(args[0]) else None

@@ -1,4 +1,4 @@
-"""timm's models: `create_model` calls a function of the program that is registered under the name it is given."""
+"""What timm does for a program: it makes models of functions that are registered, and joins the process group."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.interpreter.memory import FunctionValue
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.registries import names_of
 
 if TYPE_CHECKING:
@@ -33,3 +34,22 @@ def created_model(run: Calls, args: list[Any], keywords: dict[str, Any]) -> tupl
             given.setdefault("pretrained", args[1] if len(args) > 1 else False)
             return (run.call(maker, [], given),)
     return None
+
+
+def joined_group(run: Calls, args: list[Any]) -> tuple[Any]:
+    """Join the process group, and set the fields of the arguments to the numbers of the process.
+
+    Source: `init_distributed_device` of timm 0.6 to 1.0, which reads the variables of a launcher.
+    """
+    run.has_group = True
+    process = run.process
+    fields = {
+        "distributed": UNKNOWN if run.facts.world_size is UNKNOWN else run.facts.world_size != 1,
+        "world_size": run.facts.world_size if process is None else process.world_size,
+        "rank": run.facts.rank if process is None else process.rank,
+        "local_rank": UNKNOWN if process is None else process.local_rank,
+        "device": f"cuda:{process.local_rank}" if process is not None and run.facts.gpus else UNKNOWN,
+    }
+    for name, value in fields.items() if args else ():
+        run.set_attribute(args[0], name, value)
+    return (UNKNOWN,)

@@ -53,7 +53,7 @@ def _of_one_process(code: Code, prepared: set[ast.Call]) -> Iterator[Finding]:
         for home, part in origins(code, steps, module):
             for one in (node for node in walk(part) if isinstance(node, ast.Call)):
                 loader = one.args[0] if spelled(one.func) == "len" and one.args else None
-                if home.scope_of(one) is module.scope_of(call) and one.lineno > call.lineno:
+                if home.scope_of(one) is module.scope_of(call) and one.lineno > (call.end_lineno or call.lineno):
                     continue  # the number is computed again, after the schedule has it
                 if isinstance(loader, ast.Name) and holds_prepared(code, loader, home):
                     yield Finding(

@@ -11,7 +11,7 @@ from jobsubmit.check.loading.divided import has_epochs
 from jobsubmit.check.loading.loaders import is_for_training
 from jobsubmit.check.origins import last_value, origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Module, spelled, unparsed
+from jobsubmit.check.program.module import Module, own_method, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
@@ -37,6 +37,7 @@ def _no_epoch(code: Code) -> Iterator[Finding]:
         return
     for module, call, name in code.reached.calls:
         is_sampler = name.startswith("torch.") and name.endswith(".DistributedSampler")
+        is_sampler |= _draws_by_epoch(code, name)
         if (is_sampler and _is_shuffling(code, call, module)) or _has_sampler_of_timm(code, call, name, module):
             yield Finding(
                 "warning",
@@ -46,6 +47,15 @@ def _no_epoch(code: Code) -> Iterator[Finding]:
                 "call sampler.set_epoch(epoch) at the beginning of each epoch",
             )
             return
+
+
+def _draws_by_epoch(code: Code, name: str) -> bool:
+    """Return whether a class is a sampler of the program that goes through the data by an epoch that it is told."""
+    found = code.program.definition(name)
+    if found is None or not isinstance(found[1], ast.ClassDef):
+        return False
+    goes, told = own_method(found[1], "__iter__"), own_method(found[1], "set_epoch")
+    return goes is not None and told is not None and "self.epoch" in unparsed(goes)
 
 
 def _has_sampler_of_timm(code: Code, call: ast.Call, name: str, module: Module) -> bool:

@@ -10,9 +10,9 @@ from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.branches import after, leaves
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import Function, Module, spelled, unparsed
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
-from jobsubmit.check.program.variables import position
+from jobsubmit.check.program.variables import parameters, position
 from jobsubmit.common.finding import Finding
 
 _OF_SEVERAL = re.compile(r"dist|ddp|parallel|world|gpu", re.IGNORECASE)
@@ -30,6 +30,7 @@ def check_no_sync(code: Code) -> Iterator[Finding]:
         yield from _stepped_unsynchronized(code)
         yield from _switched_in_first_step(code)
         yield from _switched_after_last_step(code)
+        yield from _synchronized_after_last_step(code)
 
 
 def _never_synchronized(code: Code) -> Iterator[Finding]:
@@ -167,6 +168,47 @@ def _switched_after_last_step(code: Code) -> Iterator[Finding]:
                 f"compare with {steps.id} - 1",
             )
             return
+
+
+def _synchronized_after_last_step(code: Code) -> Iterator[Finding]:
+    """Yield a warning where only `step == steps` would average the gradients, in `for step in range(steps)`."""
+    for module, test in code.program.of(ast.Compare):
+        match test:
+            case ast.Compare(left=ast.Name(id=counter), ops=[ast.Eq()], comparators=[ast.Name(id=total)]):
+                steps = _range_of(counter, test, module)
+            case _:
+                continue
+        is_after = steps is not None and steps.id == total and code.reached.of(test, module)
+        if is_after and _synchronizes_if(code, test, module):
+            yield Finding(
+                "warning",
+                "never-synchronized",
+                module.where(test),
+                f"`{unparsed(test)}` never holds, because the last step is number {total} - 1: the gradients are never "
+                "averaged",
+                f"compare with {total} - 1",
+            )
+            return
+
+
+def _synchronizes_if(code: Code, test: ast.Compare, module: Module) -> bool:
+    """Return whether gradients are averaged only where a condition holds: it chooses no_sync(), or is given to that."""
+    above = module.parents.get(test)
+    if isinstance(above, (ast.If, ast.IfExp)):
+        otherwise = above.orelse if isinstance(above, ast.If) else [above.orelse]
+        return above.test is test and any(map(_mentions_no_sync, otherwise))
+    call = module.parents.get(above) if isinstance(above, ast.keyword) else above
+    if not isinstance(call, ast.Call):
+        return False
+    found = code.program.called(call, module)
+    if found is None or not isinstance(found[1], FUNCTIONS) or not _mentions_no_sync(found[1]):
+        return False
+    given = [name for name in parameters(found[1]) if given_for(call, found[1], name) is test]
+    return any("sync" in name and not name.startswith("no") for name in given)
+
+
+def _mentions_no_sync(node: ast.AST) -> bool:
+    return any(_names_no_sync(one) for one in walk(node))
 
 
 def _range_of(counter: str, node: ast.AST, module: Module) -> ast.Name | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from jobsubmit.check.code import INIT, Code, is_ddp, is_sharding, trains
 from jobsubmit.check.collectives.all_ranks import is_for_all
@@ -55,9 +55,16 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
         hint = "call it between backward() and step()"
     for module, call, _ in code.reached.calls:
         is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and not call.args
-        if is_backward and _steps(code, call, module) and _comes_from_all(code, call, module):
+        is_step = (is_backward and _steps(code, call, module)) or _scales_and_steps(call)
+        if is_step and _comes_from_all(code, call, module):
             yield Finding("warning", "never-synchronized", module.where(call), text, hint)
             return
+
+
+def _scales_and_steps(call: ast.Call) -> bool:
+    """Return whether a scaler computes gradients and steps, as that of timm does: `loss_scaler(loss, optimizer)`."""
+    given = [spelled(one).lower() for one in call.args[:2]]
+    return "scaler" in spelled(call.func) and len(given) > 1 and "loss" in given[0] and "optim" in given[1]
 
 
 def _comes_from_all(code: Code, call: ast.Call, module: Module) -> bool:
@@ -112,9 +119,13 @@ def _is_backward(call: ast.Call) -> bool:
 def _may_share(code: Code) -> bool:
     """Return whether the program may average gradients or parameters, or share the model in another way."""
     calls = code.program.calls if code.looks_up_names else code.reached.calls
+    names: Iterable[str] = (name for name in code.names_in_use if " " not in name)
+    if (executed := code.executed) is not None:
+        calls = [one for one in code.program.calls if one[1] in executed]
+        named = code.program.of(ast.Name, ast.Attribute)
+        names = {code.program.name_of(node, module) or unparsed(node) for module, node in named if node in executed}
     sends = (name for _, _, name in calls if name.startswith("torch.distributed."))
     shares = any(_is_of_model(code, call, name, module) for module, call, name in calls)
-    names = (name for name in code.names_in_use if " " not in name)
     return shares or any(map(_SHARES.search, names)) or any(map(_SENDS.search, sends))
 
 

@@ -9,6 +9,7 @@ from jobsubmit.check.code import INIT, MESHES, Code, is_count
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.trace import Event, Group
 from jobsubmit.check.processes.pairs import both
+from jobsubmit.check.start.hardcoded import is_fallback
 from jobsubmit.common.finding import Finding
 
 _MAKERS = ("accelerate.Accelerator", "deepspeed.init_distributed")  # they make the process group as well
@@ -36,6 +37,8 @@ def check_joining(code: Code) -> Iterator[Finding]:
             return
     yield from _overlapping(code, joins)
     for one, event in joins:
+        if event is not None and is_fallback(code, event.call, event.module):
+            continue
         size = event.argument("world_size", _WORLD_SIZE, 0) if event is not None else 0
         if event is not None and is_count(size) and size not in (0, -1, one.process.world_size):
             yield Finding(

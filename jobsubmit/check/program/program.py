@@ -445,6 +445,11 @@ class Program:
         is_imported = bool(root) and spelled(node).partition(".")[0] in module.aliases
         return isinstance(node, (ast.Constant, ast.JoinedStr)) or (is_imported and root not in self.tops)
 
+    def is_made_by_library(self, node: ast.AST, module: Module) -> bool:
+        """Return whether a variable holds only what calls of libraries return: `bar = tqdm(…)`."""
+        calls = module.assigned_calls.get(node.id, ()) if isinstance(node, ast.Name) else ()
+        return bool(calls) and all(self.is_of_library(call.func, module) for call in calls)
+
     def property_of(self, node: ast.Attribute) -> tuple[Module, Function] | None:
         """Return the function behind an attribute: the only property of that name."""
         found = self.methods.get(node.attr, ())

@@ -13,6 +13,7 @@ from jobsubmit.check.start.device_of_call import device_of
 from jobsubmit.common.finding import Finding
 
 _SELECTS = re.compile(r"^set_device|^set_default_|^init_device_mesh$|^DeviceMesh$|^local_rank_device$|VISIBLE_DEVICES")
+_SETS_UP = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*(?:init|set_?up)|select_device", re.IGNORECASE)
 _CONTEXTS = ("torch.cuda.device", "torch.cuda.device_of")
 _CURRENT = "torch.cuda.current_device"
 # torch puts what they send on the current GPU: see the documentation of torch.distributed.
@@ -49,9 +50,11 @@ def _selects(code: Code) -> bool:
     """Return whether anything in the program may select the current GPU, also as a library does."""
     given = (keyword for _, keyword in code.program.of(ast.keyword) if keyword.arg == "device_id")
     called = {name for _, _, name in code.program.calls}
+    of_libraries = (name for name in called if not name.startswith("torch.") and code.program.definition(name) is None)
     return (
         any(map(_SELECTS.search, code.names))
         or not called.isdisjoint(_CONTEXTS)
+        or any(map(_SETS_UP.search, of_libraries))
         or any(_CURRENT.rpartition(".")[2] not in unparsed(keyword.value) for keyword in given)
     )
 

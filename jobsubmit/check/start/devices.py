@@ -22,6 +22,7 @@ from jobsubmit.common.finding import Finding
 
 _DEVICE = re.compile(r"cuda:\d+")
 _FREE_DEVICE = re.compile(r"cuda:?({|%|$)")
+_NUMBER_OF_GPU = re.compile(r"(?:^|\.)(?:local_rank|gpu|gpu_id|gpu_rank|device_id|device_index|local_gpu)$")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -44,21 +45,29 @@ def check_devices(code: Code) -> Iterator[Finding]:
 
 def _counted_by_few(code: Code) -> Iterator[Finding]:
     """Yield a warning for `rank % 2` as the number of a GPU, on nodes with more processes than two."""
-    for module, call, name in code.reached.calls if code.facts.gpus and (code.processes or 0) > 1 else ():
-        for number in numbers_of_devices(call, name):
-            if not isinstance(number, ast.BinOp) or not isinstance(number.op, ast.Mod):
-                continue
-            few, most = code.values.of(number.right, module), min(code.processes or 0, code.facts.gpus or 0)
-            if is_count(few) and 0 < few < most and _is_rank(code, number.left):
-                yield Finding(
-                    "warning",
-                    "fixed-device",
-                    module.where(number),
-                    f"{unparsed(number)} chooses among {few} GPUs only: several of the {code.processes} processes of a "
-                    "node share one",
-                    "select the GPU by the local rank: torch.cuda.set_device(local_rank)",
-                )
-                return
+    for module, number in _numbers(code) if code.facts.gpus and (code.processes or 0) > 1 else ():
+        if not isinstance(number, ast.BinOp) or not isinstance(number.op, ast.Mod):
+            continue
+        few, most = code.values.of(number.right, module), min(code.processes or 0, code.facts.gpus or 0)
+        if is_count(few) and 0 < few < most and _is_rank(code, number.left):
+            yield Finding(
+                "warning",
+                "fixed-device",
+                module.where(number),
+                f"{unparsed(number)} chooses among {few} GPUs only: several of the {code.processes} processes of a "
+                "node share one",
+                "select the GPU by the local rank: torch.cuda.set_device(local_rank)",
+            )
+            return
+
+
+def _numbers(code: Code) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield what is the number of a GPU, where it is used or where a variable of such a name is set."""
+    for module, call, name in code.reached.calls:
+        yield from ((module, number) for number in numbers_of_devices(call, name))
+    for module, node in code.program.of(ast.Assign):
+        if _NUMBER_OF_GPU.search(unparsed(node.targets[0])) and code.reached.of(node, module):
+            yield module, node.value
 
 
 def _fixed(code: Code) -> Iterator[Finding]:
@@ -161,7 +170,11 @@ def _unplaced(code: Code) -> Iterator[Finding]:
 def _chooses(code: Code) -> bool:
     """Return whether anything that may be executed chooses a GPU."""
     names = {name.rpartition(".")[2] for _, _, name in code.reached.calls}
-    names |= {node.attr for module, node in code.program.of(ast.Attribute) if code.reached.of(node, module)}
+    names |= {
+        node.attr
+        for module, node in code.program.of(ast.Attribute)
+        if code.reached.of(node, module) or code.is_for_library(node, module)
+    }
     sets = any(name.startswith(("set_device", "set_default_device", "init_device_mesh")) for name in names)
     texts = ((module, node) for module, node in code.program.of(ast.Constant) if "cuda:" in str(node.value))
     names_one = _limits_visible(code) or any(code.reached.of(node, module) for module, node in texts)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code
-from jobsubmit.check.collectives.rank_conditions import is_in_branch_of_zero, zero_side
+from jobsubmit.check.collectives.rank_conditions import holds_on_rank_zero, is_in_branch_of_zero
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, unparsed
@@ -48,7 +48,7 @@ _LOCALID = "SLURM_LOCALID"
 _FROM_MPI = re.compile(r"\bMPI\.COMM_WORLD\b")
 _SETS_RANKS = ("submitit", "idr_torch")
 _WRITTEN_RANKS = ("os.environ['RANK']", "os.environ['WORLD_SIZE']")
-_NEAR_LINES = 4
+_NEAR_LINES, _ALIKE = 4, 0.7
 _OF_SYSTEM = re.compile(r"HOME$|USER$|LOGNAME$|PATH$|PWD$|HOSTNAME$|TMPDIR$|SHELL$|LANG|SLURM_|CUDA_|OMP_|NCCL_|TORCH")
 _DEEPEST = 3  # functions that call each other
 _JOINS = re.compile(r"init_process_group|set_device|cuda|return .*rank", re.IGNORECASE)
@@ -81,18 +81,26 @@ def _set_by_nothing(code: Code, reads: Sequence[tuple[str, str]], written: set[s
 def _left_out_of_several(
     code: Code, reads: Sequence[tuple[Module, ast.expr, str]], written: set[str]
 ) -> Iterator[Finding]:
-    """Yield a warning for a variable that is read beside one that the job sets, on nodes that may have any variable."""
+    """Yield a warning for a variable that a job for other machines seems to forget, or to set by another name."""
     if code.facts.may_be_set is not None or _sets_computed_names(code, written):
         return
-    known = [(module.scope_of(node), node.lineno) for module, node, name in reads if _is_set_by_job(code, name)]
+    import difflib
+
+    set_by_job = [name for name in code.facts.environment if _is_set_by_job(code, name)]
+    known = [(module.scope_of(node), node.lineno) for module, node, name in reads if name in set_by_job]
     for module, node, name in reads:
-        is_beside = any(
-            scope is module.scope_of(node) and abs(line - node.lineno) <= _NEAR_LINES for scope, line in known
-        )
         is_own = _VARIABLE.fullmatch(name) and not contract.is_reserved(name) and name not in OF_SCHEDULERS
-        if is_beside and is_own and not _is_set_by_job(code, name) and not _OF_SYSTEM.match(name):
+        if not is_own or name in set_by_job or _OF_SYSTEM.match(name):
+            continue
+        scope, line = module.scope_of(node), node.lineno
+        is_beside = any(scope is place and abs(line - number) <= _NEAR_LINES for place, number in known)
+        other = difflib.get_close_matches(name, [one for one in set_by_job if one not in code.texts], 1, _ALIKE)
+        if is_beside or other:
             text = f"{name} is read from the environment, and the job file sets only others that are read beside it"
             hint = f"set it in the job file, unless the image has it: `env: {{{name}: …}}`"
+            if other:
+                text = f"{name} is read from the environment, and the job file sets {other[0]}, which no code reads"
+                hint = f"set {name} instead of {other[0]}"
             yield Finding("warning", "unset-variable", module.where(node), text, hint)
             return
 
@@ -199,19 +207,10 @@ def _is_for_rank_0(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
     if any(one in module.leaving and one.lineno < getattr(node, "lineno", 0) for one in before):
         return False  # a question may come before it
     if len(conditions) == 1 and is_in_branch_of_zero(code, node, module):
-        holds = _holds_on_rank_0(code, getattr(conditions[0], "test", None), module)
+        holds = holds_on_rank_zero(code, getattr(conditions[0], "test", None), module)
         return holds and bool(code.reached.of(node, module)) and code.reached.is_sure(conditions[0], module)
     callers = code.program.calls_to(function, module) if function is not None and not conditions else ()
     return depth < _DEEPEST and any(_is_for_rank_0(code, call, home, depth + 1) for home, call in callers)
-
-
-def _holds_on_rank_0(code: Code, test: ast.expr | None, module: Module) -> bool:
-    """Return whether a condition asks for nothing but the rank, and for what is known to hold."""
-    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    return all(
-        part is not None and (zero_side(part, code, module) is not None or code.values.truth(part, module) is True)
-        for part in parts
-    )
 
 
 def _reads_a_launchers_words(code: Code, reads: Sequence[tuple[str, str]], written: set[str]) -> Iterator[Finding]:

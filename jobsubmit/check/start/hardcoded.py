@@ -37,12 +37,14 @@ _OF_NODE = ("file:///tmp/", "file:///var/tmp/", "file:///dev/shm/", "file:///run
 def check_fixed(code: Code) -> Iterator[Finding]:
     """Yield values that should not be fixed: world size, rank, master address and port, NCCL without GPUs."""
     for module, call in code.calls(INIT, least=Reach.SURELY):
+        if code.has_framework and is_fallback(code, call, module):
+            continue
         yield from _world(code, module, call)
         yield from _nccl(code, module, call)
         yield from _device(code, module, call)
         yield from _meeting(code, module, call)
     for module, call in code.calls(INIT):
-        if not code.reached.is_sure(call, module) and not _is_fallback(code, call, module):
+        if not code.reached.is_sure(call, module) and not is_fallback(code, call, module):
             literal = isinstance(argument(call, "world_size", 3), ast.Constant)
             found = [*(_world(code, module, call) if literal else ()), *_nccl(code, module, call)]
             found += [finding for finding in _meeting(code, module, call) if code.facts.nodes > 1]
@@ -58,10 +60,11 @@ def check_fixed(code: Code) -> Iterator[Finding]:
         yield from _address(code, module, call, argument(call, "init_method", 2))
 
 
-def _is_fallback(code: Code, call: ast.Call, module: Module) -> bool:
-    """Return whether a group is made only where there is none, and something else makes one before."""
+def is_fallback(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a group is made only where there is none, and something else, or a library, makes one before."""
     tests = (unparsed(above.test) for above in module.above(call) if isinstance(above, ast.If))
-    return any("is_initialized" in test for test in tests) and sum(1 for _ in code.calls(INIT)) > 1
+    is_made_before = code.has_framework or sum(1 for _ in code.calls(INIT)) > 1
+    return is_made_before and any("is_initialized" in test for test in tests)
 
 
 def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:

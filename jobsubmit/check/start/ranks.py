@@ -177,15 +177,17 @@ def _makes_group(code: Code) -> bool:
     """Return whether anything may make a process group: a function that is named nowhere does not."""
     if any(_is_said_to(code, *reached) for reached in code.reached.calls):
         return True
+    named = [
+        (module, node)
+        for module, node in code.program.of(ast.Attribute, ast.Name)
+        if (node.attr if isinstance(node, ast.Attribute) else node.id) in _MAKE_GROUPS
+    ]
+    if any(code.is_for_library(node, module) for module, node in named):
+        return True
     made = [event.last for one in code.followed_whole for event in one.events.values()]
     if "DistributedDataParallel" in made and not code.program.unread:
         return not {*_MAKE_GROUPS}.isdisjoint(made)
-    for module, node in code.program.of(ast.Attribute, ast.Name):
-        name = node.attr if isinstance(node, ast.Attribute) else node.id
-        if name in _MAKE_GROUPS:
-            if code.may_be_used(node, module):
-                return True
-    return code.looks_up_names
+    return any(code.may_be_used(node, module) for module, node in named) or code.looks_up_names
 
 
 def _is_said_to(code: Code, module: Module, call: ast.Call, name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from checked import GPUS, IMPORTED, each_mistake, found
 
 NONE: dict[str, Any] = {}
@@ -369,3 +370,347 @@ def test_a_class_of_which_the_job_makes_no_object_writes_nothing(tmp_path: Path)
     everywhere = RECORDED.replace("dist.get_rank() == 0 and args.record", "True")
     everywhere = everywhere.replace("    if recorder is not None:\n    ", "")
     assert "saved-by-all" in found(tmp_path, everywhere)
+
+
+WRAPPED_FOR_AMP = f"""{IMPORTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--amp", action="store_true")
+args = parser.parse_args()
+use_amp = None
+if args.amp:
+    use_amp = "apex"
+dist.init_process_group("gloo")
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{{wrap}}
+for step in range(3):
+    optimizer.zero_grad()
+    loss = model(torch.rand(4, 4)).mean()
+    loss.backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+BY_NODE = f"""{IMPORTED}
+dist.init_process_group("gloo", rank=int(os.environ["NODE_RANK"]), world_size=int(os.environ["NNODES"]))
+rank, size = dist.get_rank(), dist.get_world_size()
+grad = torch.zeros(4)
+{{first}}
+    dist.recv(grad, src=(rank - 1) % size)
+    dist.send(grad, dst=(rank + 1) % size)
+dist.destroy_process_group()
+"""
+FOLDERS = f"""{IMPORTED}
+import datetime
+import torch.distributed.checkpoint as dcp
+from pathlib import Path
+class Saver:
+    def folder(self, base, name):
+        made = base / name
+        if dist.get_rank() == 0:
+            made.mkdir(exist_ok=True)
+        dist.barrier()
+        return made
+    def save(self, model, step):
+        stamp = {{stamp}}
+        name = f"{{{{stamp}}}}_{{{{step}}}}"
+        dcp.save(model.state_dict(), checkpoint_id=self.folder(Path("/shared/out"), name))
+dist.init_process_group("gloo")
+base = ["a"]
+dist.broadcast_object_list(base, src=0)
+Saver().save(nn.Linear(4, 4), 1)
+dist.destroy_process_group()
+"""
+RECORDED_BY_ONE = f"""{IMPORTED}
+parser = argparse.ArgumentParser()
+parser.add_argument("--use_wandb", action="store_true")
+args = parser.parse_args()
+dist.init_process_group("gloo")
+def is_main_process():
+    return dist.get_rank() == 0
+if args.use_wandb and is_main_process():
+    import swanlab as wandb
+    wandb.init()
+dist.destroy_process_group()
+"""
+MODULO = f"""{IMPORTED}
+GPUS_PER_NODE = {{gpus}}
+class Backend:
+    def __init__(self):
+        self.rank = int(os.environ["RANK"])
+        self.local_rank = self.rank % GPUS_PER_NODE
+        torch.cuda.set_device(self.local_rank)
+        dist.init_process_group("nccl")
+Backend()
+dist.destroy_process_group()
+"""
+SCHEDULED = f"""{IMPORTED}
+from accelerate import Accelerator
+from transformers import get_scheduler
+accelerator = Accelerator()
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.rand(64, 4)), shuffle=True)
+{{before}}
+schedule = get_scheduler(
+    "cosine",
+    optimizer=optimizer,
+    num_warmup_steps=10,
+    num_training_steps=len(loader) * 9,
+)
+{{after}}
+for x, in loader:
+    optimizer.zero_grad()
+    accelerator.backward(model(x).mean())
+    optimizer.step()
+    schedule.step()
+"""
+PREPARES = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
+EIGHT: dict[str, Any] = {
+    "resources": {"nodes": 1, "nproc_per_node": 8},
+    "backend": {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 8},
+}
+CHANGES: list[tuple[str, str, str, dict[str, Any]]] = [
+    (
+        "never-synchronized",
+        WRAPPED_FOR_AMP.format(wrap="if use_amp == 'apex':\n    model = DDP(model)"),
+        WRAPPED_FOR_AMP.format(wrap="if use_amp != 'apex':\n    model = DDP(model)"),
+        NONE,
+    ),
+    (
+        "recv-before-send",
+        BY_NODE.format(first="for _ in range(2):"),
+        BY_NODE.format(first="if rank == 0:\n    dist.send(grad, dst=1)\nelse:"),
+        {"command": ["python", "train.py"]},
+    ),
+    (
+        "scattered-checkpoint",
+        FOLDERS.format(stamp="datetime.datetime.now().strftime('%H%M%S%f')"),
+        FOLDERS.format(stamp="'best'"),
+        NONE,
+    ),
+    (
+        "packages",
+        RECORDED_BY_ONE,
+        RECORDED_BY_ONE.replace("import swanlab", "import wandb"),
+        {**GPUS, "requirements": "requirements.txt", "hyperparameters": {"use_wandb": {"flag": True}}},
+    ),
+    ("fixed-device", MODULO.format(gpus=4), MODULO.format(gpus=8), EIGHT),
+    (
+        "schedule-length",
+        SCHEDULED.format(before=PREPARES, after="schedule = accelerator.prepare(schedule)"),
+        SCHEDULED.format(before="", after=f"{PREPARES}\nschedule = accelerator.prepare(schedule)"),
+        GPUS,
+    ),
+    (
+        "unset-variable",
+        VARIABLES.format(name="DATA_ROOT").replace('["ENTITY"]', '.get("ENTITY")'),
+        VARIABLES.format(name="DATA_DIR").replace('["ENTITY"]', '.get("ENTITY")'),
+        {**VOLCANO, "env": {"DATA_DIR": "/data"}},
+    ),
+]
+# Code in which something looks like a mistake that it is not.
+RIGHT: list[tuple[str, str, dict[str, Any]]] = [
+    (
+        "fixed-world-size",
+        f"""{IMPORTED}
+from accelerate import Accelerator
+def ensure_distributed():
+    if not dist.is_initialized():
+        dist.init_process_group(world_size=1, rank=0, store=dist.HashStore())
+accelerator = Accelerator()
+ensure_distributed()
+model, loader = accelerator.prepare(nn.Linear(4, 4), DataLoader(TensorDataset(torch.rand(64, 4))))
+""",
+        GPUS,
+    ),
+    (
+        "rank-0-collective",
+        f"""{IMPORTED}
+import mmcv
+class Memory:
+    def update(self, found=None):
+        every = [torch.zeros(1) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, torch.zeros(1))
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    bar = mmcv.ProgressBar(10)
+for step in range(10):
+    if dist.get_rank() == 0:
+        bar.update()
+Memory().update()
+dist.destroy_process_group()
+""",
+        NONE,
+    ),
+    (
+        "fixed-device",
+        f"""{IMPORTED}
+import timm.utils as utils
+parser = argparse.ArgumentParser()
+args = parser.parse_args()
+args.device = "cuda:0"
+device = utils.init_distributed_device(args)
+model = nn.Linear(4, 4)
+model.cuda()
+model = DDP(model, device_ids=[args.device])
+model(torch.rand(4, 4).cuda()).mean().backward()
+""",
+        GPUS,
+    ),
+    (
+        "no-init",
+        f"""{IMPORTED}
+from transformers import Trainer, TrainingArguments
+from transformers.file_utils import cached_property, torch_required
+class Arguments(TrainingArguments):
+    @cached_property
+    @torch_required
+    def _setup_devices(self):
+        torch.cuda.set_device(self.local_rank)
+        torch.distributed.init_process_group(backend="nccl")
+class OurTrainer(Trainer):
+    def train(self):
+        model = torch.nn.parallel.DistributedDataParallel(self.model_wrapped)
+        for batch in self.get_train_dataloader():
+            model(**batch).loss.backward()
+            self.optimizer.step()
+trainer = OurTrainer(model=nn.Linear(4, 4), args=Arguments("out"))
+trainer.train()
+""",
+        GPUS,
+    ),
+    (
+        "rank-0-collective",
+        f"""{IMPORTED}
+import functools
+class ResnetBlockDDPM(nn.Module):
+    def forward(self, x):
+        return x
+ResnetBlock = functools.partial(ResnetBlockDDPM)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.last = ResnetBlock(), nn.Linear(4, 4)
+    def forward(self, x):
+        return self.last(self.block(x))
+dist.init_process_group("gloo")
+model = DDP(Net())
+for step in range(3):
+    model(torch.rand(4, 4)).mean().backward()
+    if dist.get_rank() == 0:
+        model(torch.rand(4, 4))
+dist.destroy_process_group()
+""",
+        NONE,
+    ),
+]
+
+
+@each_mistake(CHANGES)
+def test_what_another_change_breaks(tmp_path: Path, check: str, wrong: str, right: str, fields: dict[str, Any]) -> None:
+    (tmp_path / "requirements.txt").write_text("torch\nwandb\n")
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+@pytest.mark.parametrize(("check", "text", "fields"), RIGHT, ids=[check for check, *_ in RIGHT])
+def test_what_only_looks_like_a_mistake(tmp_path: Path, check: str, text: str, fields: dict[str, Any]) -> None:
+    assert check not in found(tmp_path, text, **fields)
+
+
+ACCUMULATED = f"""{IMPORTED}
+import contextlib
+@contextlib.contextmanager
+def ddp_sync(module, sync):
+    if sync or not isinstance(module, DDP):
+        yield
+    else:
+        with module.no_sync():
+            yield
+dist.init_process_group("gloo")
+model = DDP(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rounds = 4
+for step in range(3):
+    optimizer.zero_grad()
+    for n in range(rounds):
+        {{context}}
+            model(torch.rand(4, 4)).mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        "with ddp_sync(model, {test}):",
+        "with ddp_sync(model, sync=({test})):",
+        "with contextlib.nullcontext() if {test} else model.no_sync():",
+    ],
+)
+def test_a_last_step_that_never_comes(tmp_path: Path, context: str) -> None:
+    for test, is_wrong in (("n == rounds", True), ("n == rounds - 1", False)):
+        text = ACCUMULATED.format(context=context.format(test=test))
+        assert ("never-synchronized" in found(tmp_path, text)) is is_wrong
+
+
+OWN_SAMPLER = f"""{IMPORTED}
+from timm.utils import NativeScaler
+class RepeatedSampler(torch.utils.data.Sampler):
+    def __init__(self, data, num_replicas=None, rank=None, shuffle=True):
+        self.data, self.rank, self.size, self.epoch = data, dist.get_rank(), dist.get_world_size(), 0
+    def __iter__(self):
+        order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(self.epoch))
+        return iter(order[self.rank :: self.size].tolist())
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+dist.init_process_group("gloo")
+trainset = TensorDataset(torch.rand(64, 4))
+sampler_train = RepeatedSampler(trainset)
+loader = DataLoader(trainset, batch_size=4, sampler=sampler_train)
+model = nn.Linear(4, 4)
+{{wrap}}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss_scaler = NativeScaler()
+for epoch in range(3):
+    {{told}}
+    for x, in loader:
+        loss = model(x).mean()
+        optimizer.zero_grad()
+        loss_scaler(loss, optimizer, parameters=model.parameters())
+dist.destroy_process_group()
+"""
+
+
+def own_sampler(wrap: str = "model = DDP(model)", told: str = "sampler_train.set_epoch(epoch)") -> str:
+    return OWN_SAMPLER.format(wrap=wrap, told=told)
+
+
+OF_LIBRARIES: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("set-epoch", own_sampler(told="pass"), own_sampler(), NONE),
+    ("never-synchronized", own_sampler(wrap="pass"), own_sampler(), NONE),
+    *(
+        (
+            "rank-0-collective",
+            steps(start, backward=f"if dist.get_rank() == 0: {call}"),
+            steps(start, backward=call),
+            GPUS,
+        )
+        for start, call in ((ENGINE, "model.backward(loss)"), (SHARDED, "loss.backward()"))
+    ),
+    (
+        "rank-0-collective",
+        accelerated().replace("    accelerator.b", "    if accelerator.is_main_process: accelerator.b"),
+        accelerated(),
+        GPUS,
+    ),
+]
+
+
+@each_mistake(OF_LIBRARIES)
+def test_a_step_that_a_library_or_an_own_class_takes(
+    tmp_path: Path, check: str, wrong: str, right: str, fields: dict[str, Any]
+) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
