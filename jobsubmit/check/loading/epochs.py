@@ -37,7 +37,7 @@ def _no_epoch(code: Code) -> Iterator[Finding]:
         return
     for module, call, name in code.reached.calls:
         is_sampler = name.startswith("torch.") and name.endswith(".DistributedSampler")
-        is_sampler |= _draws_by_epoch(code, name)
+        is_sampler |= code.is_distributed and _draws_by_epoch(code, name)
         if (is_sampler and _is_shuffling(code, call, module)) or _has_sampler_of_timm(code, call, name, module):
             yield Finding(
                 "warning",
