@@ -21,9 +21,9 @@ from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_argumen
 from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.hydra import Composed, compose
-from jobsubmit.check.program.in_use import names_in_use
+from jobsubmit.check.program.in_use import classes_in_use, names_in_use
 from jobsubmit.check.program.lookups import names_looked_up
-from jobsubmit.check.program.module import Module, class_around, imported_names, spelled, unparsed
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around, imported_names, spelled, unparsed
 from jobsubmit.check.program.operations import UNKNOWN, lifted
 from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.reach import Reached, explore
@@ -153,11 +153,27 @@ class Code:
 
     @cached_property
     def executed(self) -> frozenset[ast.AST] | None:
-        """Return what the processes that were followed to their ends evaluate, or may; None if there are none."""
+        """Return what the processes that were followed to their ends evaluate, or may; None if there are none.
+
+        Of a loop, only some passes were followed: all of it that is reached counts, with the functions that it calls.
+        """
         if not self.followed_whole:
             return None
-        skipped = (node for one in self.followed_whole for function in one.skipped for node in walk(function))
-        return frozenset(skipped).union(*(one.values for one in self.followed_whole))
+        found = set[ast.AST]().union(*(one.values for one in self.followed_whole))
+        waiting: list[tuple[Module, ast.AST]] = [
+            (module, loop)
+            for module, loop in self.program.of(ast.For, ast.While)
+            if not found.isdisjoint(node for statement in loop.body for node in walk(statement))
+        ]
+        skipped = {function for one in self.followed_whole for function in one.skipped}
+        waiting += [(module, one) for module, one in self.program.of(*FUNCTIONS) if one in skipped]
+        while waiting:
+            module, around = waiting.pop()
+            inside = [node for node in walk(around) if node not in found and self.reached.of(node, module)]
+            found.update(inside)
+            called = (self.program.called(node, module) for node in inside if isinstance(node, ast.Call))
+            waiting += [one for one in called if one is not None]
+        return frozenset(found)
 
     def names_given(self, call: ast.Call) -> frozenset[str] | None:
         """Return the names of what a compared call gets by name, also in `**settings`; None if not all are known."""
@@ -214,21 +230,7 @@ class Code:
 
     @cached_property
     def _classes_in_use(self) -> frozenset[str]:
-        """Return the classes that are named outside of classes, or in one of these; and all that is named there."""
-        inside: dict[str, set[str]] = {"": set()}
-        for module, node in self.program.of(ast.Name, ast.Attribute, ast.Constant):
-            owner = class_around(node, module)
-            name = owner.name if owner is not None and not owner.decorator_list else ""
-            if not name and not self.reached.of(node, module):
-                continue
-            text = node.value if isinstance(node, ast.Constant) else getattr(node, "attr", getattr(node, "id", ""))
-            inside.setdefault(name, set()).update([text] if isinstance(text, str) else ())
-        inside[""] |= {word for module in self.program.modules.values() for word in module.words}
-        found, waiting = inside.pop(""), [*inside]
-        while used := [name for name in waiting if name in found]:
-            waiting = [name for name in waiting if name not in found]
-            found = found.union(*(inside[name] for name in used))
-        return frozenset(found)
+        return classes_in_use(self.reached)
 
     @cached_property
     def followed_all(self) -> list[Followed]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
@@ -69,12 +70,27 @@ class Machine(Loops):
 
     def block(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
         """Follow statements; return how they are left before their end, if they are."""
-        for statement in body:
+        for number, statement in enumerate(body, 1):
             self.step()
+            yielded = self._yielded()
             signal = self._statements[type(statement)](self, statement, scope)
             if signal is not None:
                 return signal
+            if self._yielded() > yielded and is_manager(self.stack[-1]):
+                self._later(body[number:], scope)
+                return None
         return None
+
+    def _yielded(self) -> int:
+        """Return how often the function that is followed has yielded."""
+        return len(self.functions[-1].yielded) if self.stack else 0
+
+    def _later(self, body: Sequence[ast.stmt], scope: Scope) -> None:
+        """Follow what a context manager does at its end: what it changes does not hold before."""
+        has_group = self.has_group
+        with suppress(Raised, Ended):
+            self.memory.branch(partial(self.block, body, scope))
+        self.has_group = has_group
 
     def invoke(self, function: FunctionValue, args: list[Any], keywords: dict[str, Any], *, is_open: bool) -> Any:
         """Follow a call of a function of the program; return what it returns."""
@@ -186,10 +202,15 @@ class Machine(Loops):
             signal = self.block(node.body, scope)
             return self.block(node.orelse, scope) if signal is None else signal
 
+        yielded = self._yielded()
         try:
             signal = self._tried(node, body, scope, before)
         finally:
-            last = self.block(node.finalbody, scope)
+            last = None
+            if self._yielded() > yielded and is_manager(self.stack[-1]):
+                self._later(node.finalbody, scope)
+            else:
+                last = self.block(node.finalbody, scope)
         return signal if last is None else last
 
     def _tried(self, node: ast.Try, body: Callable[[], Any], scope: Scope, before: int) -> Any:
@@ -394,6 +415,13 @@ class Machine(Loops):
 
 
 @lru_cache(maxsize=10_000)
+@lru_cache(maxsize=10_000)
+def is_manager(function: ast.AST) -> bool:
+    """Return whether a function that yields makes a context manager: it goes on at the end of `with`."""
+    names = (unparsed(one) for one in getattr(function, "decorator_list", ()))
+    return any(name.rpartition(".")[2] in ("contextmanager", "asynccontextmanager") for name in names)
+
+
 def is_generating(function: ast.AST) -> bool:
     """Return whether a function itself yields."""
     waiting: list[ast.AST] = list(getattr(function, "body", ()))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.collectives.calls import CollectiveFinder, finder_of
+from jobsubmit.check.collectives.calls import BARRIERS, CollectiveFinder, finder_of
 from jobsubmit.check.models.gradients import division, is_world_size
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled, unparsed
@@ -16,6 +16,7 @@ from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _AVERAGES = re.compile(r"reduce|average|avg|mean|sync|aggregate|gather", re.IGNORECASE)
+_COMBINES = re.compile(r"^(?:synchronize_between_|all_?reduce|reduce_|average_|sync_)|_(?:all_?)?reduce(?:_|$)")
 _COPIES = re.compile(
     r"\.(?:clone|detach)\(\)|^torch\.(?:tensor|as_tensor|stack|cat|zeros|ones|zeros_like)\(|\.item\(\)"
 )
@@ -27,6 +28,7 @@ def check_averages(code: Code) -> Iterator[Finding]:
     if not code.is_parallel:
         return
     finder = finder_of(code)
+    yield from _never_combined(finder)
     for module, node in code.program.of(ast.Call, ast.AugAssign, ast.BinOp):
         divided, by = division(node)
         root = _root(divided) if divided is not None else None
@@ -42,6 +44,25 @@ def check_averages(code: Code) -> Iterator[Finding]:
                 f"{unparsed(divided)} is divided by the number of processes, but nothing sums it over them: the result "
                 "is a part of one process's own value, not the average of all",
                 f"call dist.all_reduce({unparsed(divided)}) before",
+            )
+            return
+
+
+def _never_combined(finder: CollectiveFinder) -> Iterator[Finding]:
+    """Yield a warning for a function whose name says that it combines what processes have, and which only waits."""
+    for module, function in finder.code.program.of(ast.FunctionDef):
+        if not _COMBINES.search(function.name) or not finder.code.reached.of(function.body[0], module):
+            continue
+        calls = [one for one in walk(function) if isinstance(one, ast.Call)]
+        combining = [one for one in calls if _says_so(one) or finder.may_combine(one, module)]
+        if combining and all(finder.name_of(one, module) in BARRIERS for one in combining):
+            yield Finding(
+                "warning",
+                "not-summed",
+                module.where(combining[0]),
+                f"{function.name}() waits for the other processes, but combines nothing: each goes on with its own "
+                "figures",
+                "call dist.all_reduce() after this",
             )
             return
 
@@ -68,12 +89,18 @@ def _is_combined(finder: CollectiveFinder, name: ast.Name, node: ast.AST, module
     names = {name.id, *(target.id for target in getattr(parent, "targets", ()) if isinstance(target, ast.Name))}
     for call in (one for one in walk(scope) if isinstance(one, ast.Call) and one is not node):
         own = [given for given in walk(call) if isinstance(given, ast.Name) and given.id in names]
-        may_combine = _BY_OTHERS.search(unparsed(call.func)) is not None or finder.may_combine(call, module)
+        may_combine = _says_so(call) or finder.may_combine(call, module)
         if may_combine and (own or _changes(call, names, module)):
             return True
         if own and _is_unknown(finder.code, call, module) and _changes(call, names, module):
             return True
     return isinstance(scope, FUNCTIONS) and _is_combined_by_callers(finder, scope, module)
+
+
+def _says_so(call: ast.Call) -> bool:
+    """Return whether the last name of what is called says that it combines what processes have."""
+    last = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    return _BY_OTHERS.search(last) is not None
 
 
 def _changes(call: ast.Call, names: set[str], module: Module) -> bool:
@@ -97,6 +124,6 @@ def _is_combined_by_callers(finder: CollectiveFinder, function: Function, module
         for other in (one for one in walk(scope) if isinstance(one, ast.Call) and one is not call):
             if call in walk(other) or given & {one.id for one in walk(other) if isinstance(one, ast.Name)}:
                 name = finder.name_of(other, home)
-                if name or (_BY_OTHERS.search(unparsed(other.func)) and finder.may_combine(other, home)):
+                if name or (_says_so(other) and finder.may_combine(other, home)):
                     return True
     return False

@@ -12,7 +12,16 @@ from jobsubmit.check.models.gradients import averages_all
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, class_around, returned_values, spelled, unparsed
+from jobsubmit.check.program.module import (
+    FUNCTIONS,
+    Definition,
+    Function,
+    Module,
+    class_around,
+    returned_values,
+    spelled,
+    unparsed,
+)
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 from jobsubmit.check.wrapper import is_wrapped, names_of_wrappers
@@ -188,16 +197,33 @@ def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | 
     given_all = (*call.args, *(keyword.value for keyword in call.keywords))
     if not any(is_inner(one) or isinstance(one, ast.Name) for one in given_all):
         return None
-    found = code.program.called(call, module)
-    if found is None or not may_train(found[1]):
+    for function in filter(may_train, _functions_called(code, call, module)):
+        nodes = (node for node in walk(function) if isinstance(node, ast.Call))
+        called = {node.func.id for node in nodes if isinstance(node.func, ast.Name)}
+        for parameter in called & parameters(function):
+            given = given_for(call, function, parameter)
+            inner = _unwrapped(code, given, module)
+            if inner is not None and given is not None and _is_inside(code, inner, given, module):
+                return inner
+    return _inner_for_loss(code, call, module)
+
+
+def _inner_for_loss(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
+    """Return the model inside a wrapper that something unknown makes a loss of: `loss = losses(model.module, x)`."""
+    statement = module.parents.get(call)
+    target = unparsed(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
+    if "loss" not in target or _functions_called(code, call, module):
         return None
-    called = {node.func.id for node in walk(found[1]) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    for parameter in called & parameters(found[1]):
-        given = given_for(call, found[1], parameter)
-        inner = _unwrapped(code, given, module)
-        if inner is not None and given is not None and _is_inside(code, inner, given, module):
-            return inner
-    return None
+    inner = (one for one in call.args if isinstance(one, ast.Attribute) and is_inner(one))
+    return next((one for one in inner if is_wrapped(code, one.value, module)), None)
+
+
+def _functions_called(code: Code, call: ast.Call, module: Module) -> list[Definition]:
+    """Return the function that is called; of an object whose class is not known, all methods of that name."""
+    if (found := code.program.called(call, module)) is not None:
+        return [found[1]]
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return [method for _, _, method in code.program.methods.get(name, ())]
 
 
 def _unwrapped(code: Code, node: ast.AST | None, module: Module) -> ast.Attribute | None:

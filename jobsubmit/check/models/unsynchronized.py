@@ -250,8 +250,12 @@ def _may_be_of_model(code: Code, given: ast.expr, module: Module, depth: int = 0
         is_known = callers and all(one is not None for _, one in callers)
         found = (_may_be_of_model(code, one, home, depth + 1, is_sum=is_sum) for home, one in callers if one)
         return any(found) if is_known else is_sum
-    stores = module.own_stores.get((module.scope_of(given), name), ())
-    return any(_OF_VALUE.search(unparsed(_made_by(store, module))) for store in stores)
+    made = [_made_by(store, module) for store in module.own_stores.get((module.scope_of(given), name), ())]
+    return any(
+        _OF_VALUE.search(unparsed(one))
+        or (isinstance(one, ast.Name) and _may_be_of_model(code, one, module, depth + 1, is_sum=is_sum))
+        for one in made
+    )
 
 
 def _made_by(store: ast.AST, module: Module) -> ast.AST:

@@ -1,11 +1,11 @@
-"""The names in the code that a job may execute."""
+"""The names in the code that a job may execute, and the classes that are named there."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.program.module import FUNCTIONS, Module
+from jobsubmit.check.program.module import FUNCTIONS, Module, class_around
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.tree import walk
 
@@ -48,3 +48,21 @@ def _beside(reached: Reached, used: set[str]) -> set[str]:
 def _head_and_fields(owner: ast.ClassDef) -> Iterator[ast.AST]:
     yield from (*owner.bases, *owner.keywords, *owner.decorator_list)
     yield from (one for one in owner.body if not isinstance(one, FUNCTIONS))
+
+
+def classes_in_use(reached: Reached) -> frozenset[str]:
+    """Return the classes that are named outside of classes, or in one of these; and all that is named there."""
+    inside: dict[str, set[str]] = {"": set()}
+    for module, node in reached.program.of(ast.Name, ast.Attribute, ast.Constant):
+        owner = class_around(node, module)
+        name = owner.name if owner is not None and not owner.decorator_list else ""
+        if not name and not reached.of(node, module):
+            continue
+        text = node.value if isinstance(node, ast.Constant) else getattr(node, "attr", getattr(node, "id", ""))
+        inside.setdefault(name, set()).update([text] if isinstance(text, str) else ())
+    inside[""] |= {word for module in reached.program.modules.values() for word in module.words}
+    found, waiting = inside.pop(""), [*inside]
+    while used := [name for name in waiting if name in found]:
+        waiting = [name for name in waiting if name not in found]
+        found = found.union(*(inside[name] for name in used))
+    return frozenset(found)

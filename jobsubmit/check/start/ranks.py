@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, Code, is_count, is_ddp
+from jobsubmit.check.code import FSDP, INIT, Code, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.module import FUNCTIONS, Module, spelled, unparsed
@@ -27,6 +27,9 @@ _MAKE_GROUPS = (
     "init_distributed",
     "initialize_model_parallel",
     "_init_distributed",
+)
+_OF_GROUP = frozenset(
+    f"torch.distributed.{name}" for name in ("all_gather", "all_reduce", "barrier", "broadcast", "new_group", "reduce")
 )
 _LONGEST_WAY, _MOST_CALLS = 3, 8  # functions that call one another, and calls of one of them
 _SAYS_SO = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*\.?(?:init|set_?up|launch)", re.IGNORECASE)
@@ -71,18 +74,26 @@ def _no_group(code: Code) -> Iterator[Finding]:
     """Yield an error where DistributedDataParallel is used and no process group is made."""
     if code.has_framework or _makes_group(code):
         return
-    for module, call, name in code.reached.calls:
-        if is_ddp(name):
+    for module, call, name in sorted(code.reached.calls, key=lambda one: not is_ddp(one[2])):
+        if is_ddp(name) or _needs_group(code, call, name):
             yield Finding(
                 code.level_of(call, module),
                 "no-init",
                 module.where(call),
-                "DistributedDataParallel needs a process group, but init_process_group is never called",
+                f"{name.rpartition('.')[2]} needs a process group, but init_process_group is never called",
                 'call torch.distributed.init_process_group("nccl"), or "gloo" on CPUs, before it',
             )
             return
     if code.facts.has_launcher and code.is_parallel and not code.knows_others:
         yield from _trained_by_each(code)
+
+
+def _needs_group(code: Code, call: ast.Call, name: str) -> bool:
+    """Return whether all processes that were followed surely come to a call that fails without a process group."""
+    if not name.endswith(f".{FSDP}") and name not in _OF_GROUP:
+        return False
+    sure = ([event.call for event in one.events.values() if event.is_sure] for one in code.followed_whole)
+    return bool(code.followed_whole) and all(call in calls for calls in sure)
 
 
 def _trained_by_each(code: Code) -> Iterator[Finding]:

@@ -605,6 +605,34 @@ dist.destroy_process_group()
     ),
 ]
 
+MANAGED = f"""{IMPORTED}
+from contextlib import contextmanager
+class Groups:
+    def __init__(self):
+        self.destroyed = False
+    def get(self, name):
+        if self.destroyed:
+            raise RuntimeError("the groups are destroyed")
+        return name
+    def destroy(self):
+        self.destroyed = True
+@contextmanager
+def distributed():
+    dist.init_process_group("gloo")
+    groups = Groups()
+    try:
+        yield groups
+    finally:
+        groups.destroy()
+        dist.destroy_process_group()
+with distributed() as groups:
+    groups.get("data")
+    model = DDP(nn.Linear(4, 4))
+    for step in range(3):
+        model(torch.rand(4, 4)).mean().backward()
+"""
+RIGHT.append(("unfulfilled", MANAGED, NONE))
+
 
 @each_mistake(CHANGES)
 def test_what_another_change_breaks(tmp_path: Path, check: str, wrong: str, right: str, fields: dict[str, Any]) -> None:
@@ -714,3 +742,114 @@ def test_a_step_that_a_library_or_an_own_class_takes(
 ) -> None:
     assert check in found(tmp_path, wrong, **fields)
     assert check not in found(tmp_path, right, **fields)
+
+
+METERED = f"""{IMPORTED}
+def get_world_size():
+    return dist.get_world_size() if dist.is_initialized() else 1
+def all_reduce_mean(x):
+    world_size = get_world_size()
+    if world_size > 1:
+        x_reduce = torch.tensor(x)
+        {{mean}}
+        x_reduce /= world_size
+        return x_reduce.item()
+    return x
+class Meter:
+    def __init__(self):
+        self.count, self.total = 0, 0.0
+    def update(self, value):
+        self.count, self.total = self.count + 1, self.total + value
+    def synchronize_between_processes(self):
+        t = torch.tensor([self.count, self.total])
+        dist.barrier()
+        {{meter}}
+        self.count, self.total = t.tolist()
+{{start}}
+meter, model = Meter(), nn.Linear(4, 4)
+for step in range(3):
+    loss = model(torch.rand(4, 4)).mean()
+    meter.update(all_reduce_mean(loss.item()))
+meter.synchronize_between_processes()
+"""
+
+
+def metered(
+    mean: str = "dist.all_reduce(x_reduce)",
+    meter: str = "dist.all_reduce(t)",
+    start: str = "dist.init_process_group('gloo')",
+) -> str:
+    return METERED.format(mean=mean, meter=meter, start=start)
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong"),
+    [
+        ("not-summed", metered(mean="pass")),
+        ("not-summed", metered(meter="pass")),
+        ("no-init", metered(start="pass")),
+    ],
+)
+def test_figures_that_are_combined(tmp_path: Path, check: str, wrong: str) -> None:
+    assert check in found(tmp_path, wrong)
+    assert check not in found(tmp_path, metered())
+
+
+LATENT = f"""{IMPORTED}
+from diffusers import losses
+dist.init_process_group("gloo")
+model = DDP(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in [torch.rand(8, 4)] * 5:
+    loss_dict = losses.training_losses({{model}}, x)
+    optimizer.zero_grad()
+    loss_dict["loss"].mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+METHODS = f"""{IMPORTED}
+class Diffusion:
+    def training_losses(self, net, x):
+        return net(x).mean()
+def make(kind):
+    return {{{{"a": Diffusion}}}}[kind]()
+dist.init_process_group("gloo")
+model = DDP(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+diffusion = make(sys.argv[0])
+for x in [torch.rand(8, 4)] * 5:
+    found = diffusion.training_losses({{model}}, x)
+    optimizer.zero_grad()
+    found.backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+DELTAS = f"""{IMPORTED}
+def average(tensors):
+    for t in tensors:
+        dist.all_reduce(t)
+        t /= dist.get_world_size()
+dist.init_process_group("gloo")
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+start = [p.data.clone() for p in model.parameters()]
+for step in range(1000):
+    optimizer.zero_grad()
+    model(torch.rand(8, 4)).mean().backward()
+    optimizer.step()
+    if (step + 1) % 100 == 0:
+        deltas = [p.data - old for p, old in zip(model.parameters(), start)]
+        average(deltas)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("text", [LATENT, METHODS])
+def test_the_model_inside_a_wrapper_that_something_else_calls(tmp_path: Path, text: str) -> None:
+    assert "bypassed" in found(tmp_path, text.format(model="model.module"))
+    assert "bypassed" not in found(tmp_path, text.format(model="model"))
+
+
+def test_what_is_averaged_in_later_passes(tmp_path: Path) -> None:
+    assert "never-synchronized" not in found(tmp_path, DELTAS)
+    assert "never-synchronized" in found(tmp_path, DELTAS.replace("        average(deltas)", "        pass"))
