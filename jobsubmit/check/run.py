@@ -65,6 +65,7 @@ from jobsubmit.check.processes.compare import OF_PROCESSES
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.operations import UNKNOWN, Several, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
+from jobsubmit.check.settings_files import check_settings_files
 from jobsubmit.check.shell.started import Started, file_of, start_on
 from jobsubmit.check.shell.texts import is_open
 from jobsubmit.check.start.alone import check_alone
@@ -229,6 +230,7 @@ def check_code(
             "arguments",
             lambda: () if is_unclear else check_arguments(code().line, words, str(plan.boot_file), plan.mode),
         ),
+        ("settings", lambda: check_settings_files(code())),
         ("undeclared", lambda: check_undeclared(code())),
         ("unbound", lambda: check_unbound(code())),
         ("replaced", lambda: check_replaced(code(), job)),

@@ -20,7 +20,7 @@ from jobsubmit.check.program.values import Values
 
 PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "PreTrainedArgumentParser")
 _PARSES = "parse_args_into_dataclasses"
-_FROM_FILE = ("parse_json_file", "parse_yaml_file")
+FROM_FILE = ("parse_json_file", "parse_yaml_file")
 _SETTINGS = {"return_remaining_strings", "look_for_args_file"}
 
 
@@ -30,12 +30,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     if not created:
         return None
     module, call = created[0]
-    given = call.args[0] if call.args else None
-    classes = given.elts if isinstance(given, (ast.Tuple, ast.List)) else [given] if given is not None else []
-    options: list[Option] = []
-    gaps: list[Gap] = []
-    for item in classes:
-        gaps += _fields_of(program.name_of(item, module), item, module, values, options)
+    classes, options, gaps = declared_by(call, module, program, values)
     if not classes:
         gaps.append(Gap(module.where(call), "its dataclasses are not passed here"))
     sure = [
@@ -44,7 +39,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     parses = [
         (m, c) for m, c, name in sure if name == _PARSES and not c.args and {k.arg for k in c.keywords} <= _SETTINGS
     ]
-    from_file = [(m, c) for m, c, name in sure if name in _FROM_FILE]
+    from_file = [(m, c) for m, c, name in sure if name in FROM_FILE]
     is_named = any("argv" in words_behind(c, m) for m, c in from_file) or file_of_settings(values.facts.argv) != ""
     if from_file and not parses and not is_named:
         return None  # the file is named in another way
@@ -66,6 +61,17 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     line = CommandLine("HfArgumentParser", tuple(options), is_strict, place[0].where(place[1]), tuple(gaps))
     kept = frozenset(name for home, parse in parses for name in _kept(parse, home))
     return replace(line, may_have_more=is_partial, namespaces=Namespaces(kept))
+
+
+def declared_by(
+    call: ast.Call, module: Module, program: Program, values: Values
+) -> tuple[list[ast.expr], list[Option], list[Gap]]:
+    """Return the dataclasses that a parser is made of, with the options that they declare, and what is not known."""
+    given = call.args[0] if call.args else None
+    classes = given.elts if isinstance(given, (ast.Tuple, ast.List)) else [given] if given is not None else []
+    options: list[Option] = []
+    gaps = [gap for one in classes for gap in _fields_of(program.name_of(one, module), one, module, values, options)]
+    return classes, options, gaps
 
 
 def file_of_settings(words: Sequence[str]) -> str:
@@ -101,7 +107,7 @@ def _is_same(store: ast.expr, module: Module) -> bool:
     if isinstance(statement, ast.AnnAssign):
         return statement.value is None
     made = statement.value if isinstance(statement, ast.Assign) else None
-    return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in _FROM_FILE
+    return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in FROM_FILE
 
 
 def _names(classes: Iterable[ast.expr], program: Program, module: Module) -> set[str]:

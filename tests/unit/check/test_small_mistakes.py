@@ -853,3 +853,25 @@ def test_the_model_inside_a_wrapper_that_something_else_calls(tmp_path: Path, te
 def test_what_is_averaged_in_later_passes(tmp_path: Path) -> None:
     assert "never-synchronized" not in found(tmp_path, DELTAS)
     assert "never-synchronized" in found(tmp_path, DELTAS.replace("        average(deltas)", "        pass"))
+
+
+SETTINGS_FILE = """
+import argparse
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser, TrainingArguments
+@dataclass
+class Own:
+    lora_rank: int = field(default=8)
+parser = argparse.ArgumentParser()
+parser.add_argument("--train_args_file", default="other.json")
+given = parser.parse_args()
+parser = HfArgumentParser((Own, TrainingArguments))
+own, training = parser.parse_json_file(json_file=given.train_args_file)
+"""
+
+
+@pytest.mark.parametrize(("key", "is_wrong"), [("lora_r", True), ("lora_rank", False), ("evaluation_strategy", False)])
+def test_a_file_of_settings_that_an_argument_names(tmp_path: Path, key: str, is_wrong: bool) -> None:
+    (tmp_path / "train.json").write_text(f'{{"output_dir": "/out", "{key}": 4}}')
+    names = found(tmp_path, SETTINGS_FILE, args=["--train_args_file", "train.json"])
+    assert ("argument-unknown" in names) is is_wrong
