@@ -6,15 +6,17 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
 from jobsubmit.check.collectives.calls import finder_of
+from jobsubmit.check.collectives.loops import trains_inside
 from jobsubmit.check.collectives.rank_conditions import mentions_rank
 from jobsubmit.check.collectives.rank_zero import zero_branches
 from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.module import Module, spelled, unparsed
+from jobsubmit.check.program.module import FUNCTIONS, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
@@ -39,6 +41,8 @@ _STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|p
 _RECORDS = re.compile(r"(?:^|_)(?:logs?|conf(?:ig)?s?|code|backup|ckpts?|checkpoints?|results?|outputs?)(?:_|$)")
 _OF_RECORDS = re.compile(r"\b\w*(?:log|out|output|save|ckpt|checkpoint|result|exp|run|work)_?(?:dir|path|folder)\b")
 _OF_SETTINGS = re.compile(r"\.(?:ya?ml|json|toml|cfg|ini|py|sh)['\"]\)*$")  # a copy is a record of the job
+_MAY_HOLD_ONCE = re.compile(r"exist|isdir|is_dir|(?<![\w.])(?:epoch|step|iter)\w* == |first|start|^not \w+$|is None")
+_JOIN = frozenset(["Path", "join", "str"])
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 _FETCHES_BY_ITSELF = ("torch_geometric.datasets.", "ogb.", "dgl.data.")
 
@@ -48,6 +52,7 @@ def check_races(code: Code) -> Iterator[Finding]:
     if (code.processes or 0) <= 1 or not (code.facts.has_launcher or code.is_distributed):
         return
     yield from _folder_of_all(code)
+    yield from _folder_of_each_pass(code)
     if code.is_distributed and not code.has_framework:
         yield from _download_by_all(code)
     if code.facts.nodes > 1:
@@ -69,6 +74,35 @@ def _folder_of_all(code: Code) -> Iterator[Finding]:
                 module.where(call),
                 "each process makes this folder: all but the first may fail with "
                 "FileExistsError, even if they looked whether it exists",
+                "pass exist_ok=True",
+            )
+            return
+
+
+def _folder_of_each_pass(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a folder that every pass of a loop makes: the second one finds it there, and fails."""
+    for module, call, name in code.reached.calls:
+        path = _folder_made(code, call, name, module)
+        if path is None or is_handled(call, module):
+            continue
+        around = list(takewhile(lambda one: not isinstance(one, FUNCTIONS), module.above(call)))
+        loop = next((one for one in around if isinstance(one, (ast.For, ast.While))), None)
+        tests = (one.test for one in around if isinstance(one, ast.If))
+        if (
+            loop is None
+            or not trains_inside(code, loop, module)
+            or any(map(_MAY_HOLD_ONCE.search, map(unparsed, tests)))
+        ):
+            continue
+        changing = {node.id for node in walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        nodes = walk(path)
+        called = {spelled(one.func).rpartition(".")[2] for one in nodes if isinstance(one, ast.Call)}
+        if called <= _JOIN and not any(isinstance(one, ast.Name) and one.id in changing for one in nodes):
+            yield Finding(
+                "warning",
+                "made-again",
+                module.where(call),
+                f"each pass of the loop makes {unparsed(path)} again: the second one ends with FileExistsError",
                 "pass exist_ok=True",
             )
             return

@@ -28,7 +28,7 @@ def loop_and_tests(node: ast.AST, module: Module) -> tuple[ast.For | ast.While |
 
 def synchronizes(finder: CollectiveFinder, loop: ast.AST, module: Module) -> bool:
     """Return whether each pass of a loop waits for all ranks: it trains, or calls a collective."""
-    if exchanges_gradients(finder.code) and _trains_inside(finder.code, loop, module):
+    if exchanges_gradients(finder.code) and trains_inside(finder.code, loop, module):
         return True
     statements = getattr(loop, "body", [])
     if next(finder.collectives(statements, module), None) is not None:
@@ -42,7 +42,7 @@ def exchanges_gradients(code: Code) -> bool:
     return code.wraps_models or is_sharded or any(code.calls(*_EXCHANGE_GRADIENTS))
 
 
-def _trains_inside(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+def trains_inside(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
     """Return whether a part of a program computes gradients, itself or in the functions and methods that it calls."""
     if trains(node):
         return True
@@ -52,7 +52,7 @@ def _trains_inside(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
         called = (
             [found] if found is not None else [(one[0], one[2]) for one in methods if not _leaves_to_others(one[2])]
         )
-        if called and all(one is not node and _trains_inside(code, one, home, depth + 1) for home, one in called):
+        if called and all(one is not node and trains_inside(code, one, home, depth + 1) for home, one in called):
             return True
         if found is None and _scales_loss(code, call):
             return True

@@ -875,3 +875,32 @@ def test_a_file_of_settings_that_an_argument_names(tmp_path: Path, key: str, is_
     (tmp_path / "train.json").write_text(f'{{"output_dir": "/out", "{key}": 4}}')
     names = found(tmp_path, SETTINGS_FILE, args=["--train_args_file", "train.json"])
     assert ("argument-unknown" in names) is is_wrong
+
+
+MADE_AGAIN = f"""{IMPORTED}
+from pathlib import Path
+dist.init_process_group("gloo")
+model = DDP(nn.Linear(4, 4))
+out = Path("/shared/out")
+for epoch in range(3):
+    model(torch.rand(4, 4)).mean().backward()
+    if dist.get_rank() == 0:
+        {{make}}
+        torch.save(model.state_dict(), out / "eval" / "last.pt")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("make", "is_wrong"),
+    [
+        ("(out / 'eval').mkdir()", True),
+        ("os.makedirs(os.path.join(out, 'eval'))", True),
+        ("(out / 'eval').mkdir(exist_ok=True)", False),
+        ("(out / f'eval_{epoch}').mkdir()", False),
+        ("if not (out / 'eval').exists(): (out / 'eval').mkdir()", False),
+        ("if epoch == 0: (out / 'eval').mkdir()", False),
+    ],
+)
+def test_a_folder_that_each_pass_makes(tmp_path: Path, make: str, is_wrong: bool) -> None:
+    assert ("made-again" in found(tmp_path, MADE_AGAIN.replace("{make}", make))) is is_wrong
