@@ -7,17 +7,19 @@ import itertools
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import takewhile
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.branches import after
 from jobsubmit.check.origins import last_value, origins
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.calls import argument, default_of
 from jobsubmit.check.program.module import Module, class_around, is_of_self, own_method, spelled, unparsed
 from jobsubmit.check.program.objects import is_torch_module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.registries import names_of
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import is_executed, parameters
+from jobsubmit.check.wrapper import names_of_wrappers
 from jobsubmit.common.finding import Finding
 
 _LAYERS = frozenset(
@@ -81,9 +83,53 @@ def _is_read(code: Code, name: str, owner: ast.ClassDef) -> bool:
             return True
         if reader is not None and reader.name in family:
             scope = module.scope_of(node)
-            if is_executed(node, scope, module, code.values.truth) is not False:
+            is_never = is_executed(node, scope, module, code.values.truth) is False
+            if not is_never and not _is_for_another_input(code, node, owner, module):
                 return True
     return any(_may_name(code, call.args[1], name, module) for module, call in code.calls("getattr") if call.args[1:])
+
+
+def _is_for_another_input(code: Code, node: ast.AST, owner: ast.ClassDef, module: Module) -> bool:
+    """Return whether forward() comes to a node only with an input that no call gives: `if pitch is not None:`."""
+    method, inner = module.function_of(node), node
+    if not isinstance(method, ast.FunctionDef) or method.name != "forward":
+        return False
+    for above in takewhile(lambda one: one is not method, module.above(node)):
+        test = above.test if isinstance(above, ast.If) and inner in above.body else None
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot):
+            test = test.left
+        if isinstance(test, ast.Name) and test.id in parameters(method) and not _is_given(code, test.id, method, owner):
+            return True
+        inner = above
+    return False
+
+
+def _is_given(code: Code, name: str, method: ast.FunctionDef, owner: ast.ClassDef) -> bool:
+    """Return whether a call may give a model an input that is None by default."""
+    default = default_of(method, name)
+    if not isinstance(default, ast.Constant) or default.value is not None:
+        return True
+    names = [one.arg for one in method.args.args]
+    place = names.index(name) - 1 if name in names else len(names)
+    held = _holders(code, owner)
+    for _, call, _ in code.reached.calls if held else ():
+        is_of_model = getattr(call.func, "attr", getattr(call.func, "id", "")) in held | names_of_wrappers(code)
+        if any(keyword.arg == name or (keyword.arg is None and is_of_model) for keyword in call.keywords):
+            return True
+        if is_of_model and (len(call.args) > place or any(isinstance(one, ast.Starred) for one in call.args)):
+            return True
+    return not held
+
+
+def _holders(code: Code, owner: ast.ClassDef) -> set[str]:
+    """Return the variables and fields that an object of a class is assigned to when it is made."""
+    found: set[str] = set()
+    for module, node in code.program.of(ast.Assign):
+        calls = [one for one in walk(node.value) if isinstance(one, ast.Call)]
+        called = (code.program.called(one, module) for one in calls)
+        if any(one is not None and one[1] is owner for one in called):
+            found |= {getattr(target, "attr", getattr(target, "id", "")) for target in node.targets}
+    return found - {""}
 
 
 def _may_name(code: Code, node: ast.expr, name: str, module: Module) -> bool:

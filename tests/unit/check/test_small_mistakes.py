@@ -904,3 +904,31 @@ dist.destroy_process_group()
 )
 def test_a_folder_that_each_pass_makes(tmp_path: Path, make: str, is_wrong: bool) -> None:
     assert ("made-again" in found(tmp_path, MADE_AGAIN.replace("{make}", make))) is is_wrong
+
+
+PITCHED = f"""{IMPORTED}
+class Generator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.pitch = nn.Linear(1, 4)
+    def forward(self, x, f0=None):
+        x = self.first(x)
+        if f0 is not None:
+            x = x + self.pitch(f0)
+        return x
+dist.init_process_group("gloo")
+generator = Generator()
+generator = DDP(generator)
+optimizer = torch.optim.SGD(generator.parameters(), lr=0.1)
+for x in [torch.rand(8, 4)] * 5:
+    optimizer.zero_grad()
+    generator({{given}}).mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("given", "is_wrong"), [("x", True), ("x, x[:, :1]", False), ("x, f0=x[:, :1]", False)])
+def test_a_layer_for_an_input_that_no_call_gives(tmp_path: Path, given: str, is_wrong: bool) -> None:
+    assert ("unused-parameters" in found(tmp_path, PITCHED.format(given=given))) is is_wrong
