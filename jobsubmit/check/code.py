@@ -166,7 +166,8 @@ class Code:
             if not found.isdisjoint(node for statement in loop.body for node in walk(statement))
         ]
         skipped = {function for one in self.followed_whole for function in one.skipped}
-        waiting += [(module, one) for module, one in self.program.of(*FUNCTIONS) if one in skipped]
+        functions = list(self.program.of(*FUNCTIONS))
+        waiting += [(home, one) for home, one in functions if one in skipped or self._is_called_by_torch(one, home)]
         while waiting:
             module, around = waiting.pop()
             inside = [node for node in walk(around) if node not in found and self.reached.of(node, module)]
@@ -174,6 +175,12 @@ class Code:
             called = (self.program.called(node, module) for node in inside if isinstance(node, ast.Call))
             waiting += [one for one in called if one is not None]
         return frozenset(found)
+
+    def _is_called_by_torch(self, function: ast.AST, module: Module) -> bool:
+        """Return whether torch calls a method with gradients: of an autograd function, or of an own optimizer."""
+        owner = class_around(function, module)
+        bases = () if owner is None else (self.program.name_of(base, module) for base in owner.bases)
+        return any(base.startswith(("torch.autograd.", "torch.optim.")) for base in bases)
 
     def names_given(self, call: ast.Call) -> frozenset[str] | None:
         """Return the names of what a compared call gets by name, also in `**settings`; None if not all are known."""

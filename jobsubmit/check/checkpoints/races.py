@@ -41,7 +41,9 @@ _STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|p
 _RECORDS = re.compile(r"(?:^|_)(?:logs?|conf(?:ig)?s?|code|backup|ckpts?|checkpoints?|results?|outputs?)(?:_|$)")
 _OF_RECORDS = re.compile(r"\b\w*(?:log|out|output|save|ckpt|checkpoint|result|exp|run|work)_?(?:dir|path|folder)\b")
 _OF_SETTINGS = re.compile(r"\.(?:ya?ml|json|toml|cfg|ini|py|sh)['\"]\)*$")  # a copy is a record of the job
-_MAY_HOLD_ONCE = re.compile(r"exist|isdir|is_dir|(?<![\w.])(?:epoch|step|iter)\w* == |first|start|^not \w+$|is None")
+_MAY_HOLD_ONCE = re.compile(r"exist|isdir|is_dir|==|first|start|^not \w+$|is None")
+_RANK_OR_PERIOD = re.compile(r"[\w.]*rank\w*(?:\(\))? == 0|% [\w.]+ == 0")
+_TAKES_AWAY = frozenset(["rmtree", "rmdir", "rename", "replace", "move", "unlink", "removedirs"])
 _JOIN = frozenset(["Path", "join", "str"])
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 _FETCHES_BY_ITSELF = ("torch_geometric.datasets.", "ogb.", "dgl.data.")
@@ -88,16 +90,14 @@ def _folder_of_each_pass(code: Code) -> Iterator[Finding]:
         around = list(takewhile(lambda one: not isinstance(one, FUNCTIONS), module.above(call)))
         loop = next((one for one in around if isinstance(one, (ast.For, ast.While))), None)
         tests = (one.test for one in around if isinstance(one, ast.If))
-        if (
-            loop is None
-            or not trains_inside(code, loop, module)
-            or any(map(_MAY_HOLD_ONCE.search, map(unparsed, tests)))
-        ):
+        if loop is None or not trains_inside(code, loop, module) or any(map(_may_hold_once, tests)):
             continue
-        changing = {node.id for node in walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        nodes = walk(path)
+        inside, nodes = walk(loop), walk(path)
+        changing = {spelled(node) for node in inside if isinstance(getattr(node, "ctx", None), ast.Store)} - {""}
+        if any(getattr(one, "attr", "") in _TAKES_AWAY for one in inside):
+            continue
         called = {spelled(one.func).rpartition(".")[2] for one in nodes if isinstance(one, ast.Call)}
-        if called <= _JOIN and not any(isinstance(one, ast.Name) and one.id in changing for one in nodes):
+        if called <= _JOIN and changing.isdisjoint(map(spelled, nodes)):
             yield Finding(
                 "warning",
                 "made-again",
@@ -106,6 +106,11 @@ def _folder_of_each_pass(code: Code) -> Iterator[Finding]:
                 "pass exist_ok=True",
             )
             return
+
+
+def _may_hold_once(test: ast.expr) -> bool:
+    """Return whether a condition may hold in one pass only: not that of a rank, or of every so many passes."""
+    return _MAY_HOLD_ONCE.search(_RANK_OR_PERIOD.sub("", unparsed(test))) is not None
 
 
 def _folders_made_safely(code: Code) -> Iterator[tuple[Module, ast.expr]]:

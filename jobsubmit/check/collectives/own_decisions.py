@@ -33,7 +33,7 @@ from jobsubmit.common.finding import Finding
 
 _OWN_LOSS = re.compile(
     r"isnan|isfinite|isinf|is_nan|is_finite|inf_or_nan|nan_or_inf"
-    r"|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]|\b(\w+(?:\.\w+\(\))*) != \1$"
+    r"|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]|(?<![\w.])(\w+(?:\.\w+\(\))*) != \1$"
 )
 _LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
 _DEEPEST = 4  # variables and functions behind each other

@@ -415,13 +415,13 @@ class Machine(Loops):
 
 
 @lru_cache(maxsize=10_000)
-@lru_cache(maxsize=10_000)
 def is_manager(function: ast.AST) -> bool:
     """Return whether a function that yields makes a context manager: it goes on at the end of `with`."""
     names = (unparsed(one) for one in getattr(function, "decorator_list", ()))
     return any(name.rpartition(".")[2] in ("contextmanager", "asynccontextmanager") for name in names)
 
 
+@lru_cache(maxsize=10_000)
 def is_generating(function: ast.AST) -> bool:
     """Return whether a function itself yields."""
     waiting: list[ast.AST] = list(getattr(function, "body", ()))

@@ -55,7 +55,9 @@ def _draws_by_epoch(code: Code, name: str) -> bool:
     if found is None or not isinstance(found[1], ast.ClassDef):
         return False
     goes, told = own_method(found[1], "__iter__"), own_method(found[1], "set_epoch")
-    return goes is not None and told is not None and "self.epoch" in unparsed(goes)
+    text = "" if goes is None or told is None else unparsed(goes)
+    counts = re.search(r"self\.epoch (?:\+=|=) ", text) is not None  # it goes on by itself
+    return "self.epoch" in text and not counts
 
 
 def _has_sampler_of_timm(code: Code, call: ast.Call, name: str, module: Module) -> bool:

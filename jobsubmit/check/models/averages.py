@@ -16,10 +16,12 @@ from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _AVERAGES = re.compile(r"reduce|average|avg|mean|sync|aggregate|gather", re.IGNORECASE)
-_COMBINES = re.compile(r"^(?:synchronize_between_|all_?reduce|reduce_|average_|sync_)|_(?:all_?)?reduce(?:_|$)")
-_COPIES = re.compile(
-    r"\.(?:clone|detach)\(\)|^torch\.(?:tensor|as_tensor|stack|cat|zeros|ones|zeros_like)\(|\.item\(\)"
+_COMBINES = re.compile(
+    r"^synchronize_between_processes$"
+    r"|^(?:all_?)?reduce_(?:mean|sum|tensor|dict|loss|value|metric)|^average_(?:loss|metric|tensor|value)"
 )
+_COPIES = re.compile(r"\.(?:clone|detach)\(\)|^torch\.(?:tensor|as_tensor|stack|cat|zeros|ones|zeros_like)\(")
+_NO_FIGURE = re.compile(r"(?:^|_)(?:lr|rate|batch|num|n|count|size|len|samples?|steps?|total|target|epochs?)(?:_|$)")
 _BY_OTHERS = re.compile(r"reduce|gather|sync|barrier|broadcast|average", re.IGNORECASE)
 
 
@@ -53,7 +55,9 @@ def _never_combined(finder: CollectiveFinder) -> Iterator[Finding]:
     for module, function in finder.code.program.of(ast.FunctionDef):
         if not _COMBINES.search(function.name) or not finder.code.reached.of(function.body[0], module):
             continue
-        calls = [one for one in walk(function) if isinstance(one, ast.Call)]
+        nodes = walk(function)
+        is_of_figures = any(isinstance(getattr(one, "ctx", None), ast.Store) for one in nodes)
+        calls = [one for one in nodes if isinstance(one, ast.Call)] if is_of_figures else []
         combining = [one for one in calls if _says_so(one) or finder.may_combine(one, module)]
         if combining and all(finder.name_of(one, module) in BARRIERS for one in combining):
             yield Finding(
@@ -77,6 +81,8 @@ def _root(node: ast.expr) -> ast.Name | None:
 def _is_own_value(name: ast.Name, node: ast.AST, module: Module) -> bool:
     """Return whether a variable surely is a tensor, or what a function that is meant to average is given."""
     scope = module.scope_of(node)
+    if isinstance(scope, FUNCTIONS) and (_NO_FIGURE.search(name.id) or _NO_FIGURE.search(scope.name)):
+        return False
     if value := last_value(name, module):
         return _COPIES.search(unparsed(value)) is not None
     return isinstance(scope, FUNCTIONS) and name.id in parameters(scope) and bool(_AVERAGES.search(scope.name))
@@ -86,6 +92,9 @@ def _is_combined(finder: CollectiveFinder, name: ast.Name, node: ast.AST, module
     """Return whether the processes may combine a variable, or what is made of it: here, or where it is handed on."""
     scope = module.scope_of(node)
     parent = module.parents.get(node)
+    here = [one for one in walk(scope) if isinstance(one, ast.Call) and module.scope_of(one) is scope]
+    if any(_says_so(one) and _is_of_processes(finder, one, module) for one in here):
+        return True  # what is combined may be this by another name
     names = {name.id, *(target.id for target in getattr(parent, "targets", ()) if isinstance(target, ast.Name))}
     for call in (one for one in walk(scope) if isinstance(one, ast.Call) and one is not node):
         own = [given for given in walk(call) if isinstance(given, ast.Name) and given.id in names]
@@ -95,6 +104,12 @@ def _is_combined(finder: CollectiveFinder, name: ast.Name, node: ast.AST, module
         if own and _is_unknown(finder.code, call, module) and _changes(call, names, module):
             return True
     return isinstance(scope, FUNCTIONS) and _is_combined_by_callers(finder, scope, module)
+
+
+def _is_of_processes(finder: CollectiveFinder, call: ast.Call, module: Module) -> bool:
+    """Return whether a call may combine what processes have: a collective, or a function that may lead to one."""
+    name = finder.code.program.name_of(call.func, module)
+    return name.startswith("torch.distributed.") or not name.startswith(("torch.", "functools."))
 
 
 def _says_so(call: ast.Call) -> bool:

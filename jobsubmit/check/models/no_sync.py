@@ -178,7 +178,8 @@ def _synchronized_after_last_step(code: Code) -> Iterator[Finding]:
                 steps = _range_of(counter, test, module)
             case _:
                 continue
-        is_after = steps is not None and steps.id == total and code.reached.of(test, module)
+        is_counted = len(module.stores.get((module.scope_of(test), counter), ())) == 1  # by the loop alone
+        is_after = steps is not None and steps.id == total and is_counted and code.reached.of(test, module)
         if is_after and _synchronizes_if(code, test, module):
             yield Finding(
                 "warning",

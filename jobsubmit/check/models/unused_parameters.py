@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import itertools
 import re
 from collections.abc import Iterator
@@ -112,13 +113,28 @@ def _is_given(code: Code, name: str, method: ast.FunctionDef, owner: ast.ClassDe
     names = [one.arg for one in method.args.args]
     place = names.index(name) - 1 if name in names else len(names)
     held = _holders(code, owner)
-    for _, call, _ in code.reached.calls if held else ():
-        is_of_model = getattr(call.func, "attr", getattr(call.func, "id", "")) in held | names_of_wrappers(code)
+    for home, call, _ in code.reached.calls if held else ():
+        is_of_model = _may_be_of_model(code, call, home, held)
         if any(keyword.arg == name or (keyword.arg is None and is_of_model) for keyword in call.keywords):
             return True
         if is_of_model and (len(call.args) > place or any(isinstance(one, ast.Starred) for one in call.args)):
             return True
     return not held
+
+
+def _may_be_of_model(code: Code, call: ast.Call, module: Module, held: set[str]) -> bool:
+    """Return whether a call may be that of a model in one of some variables or fields, or hands such a model on."""
+    last = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    given = {spelled(one).rpartition(".")[2] for one in call.args}
+    if last == "forward" or last in held | names_of_wrappers(code) or not given.isdisjoint(held):
+        return True
+    is_of_self = isinstance(call.func, ast.Attribute) and spelled(call.func.value) == "self"
+    is_unknown = code.program.called(call, module) is None and not hasattr(builtins, last)
+    return (
+        is_unknown
+        and (isinstance(call.func, ast.Name) or is_of_self)
+        and not code.program.is_of_library(call.func, module)
+    )
 
 
 def _holders(code: Code, owner: ast.ClassDef) -> set[str]:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Module, unparsed
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.start.device_of_call import device_of
 from jobsubmit.common.finding import Finding
 
 _SELECTS = re.compile(r"^set_device|^set_default_|^init_device_mesh$|^DeviceMesh$|^local_rank_device$|VISIBLE_DEVICES")
-_SETS_UP = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*(?:init|set_?up)|select_device", re.IGNORECASE)
+_SETS_UP = re.compile(
+    r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*(?:init|set_?up)|(?:select|get)_device", re.IGNORECASE
+)
 _CONTEXTS = ("torch.cuda.device", "torch.cuda.device_of")
 _CURRENT = "torch.cuda.current_device"
 # torch puts what they send on the current GPU: see the documentation of torch.distributed.
 _SENDS_OBJECTS = frozenset(
     f"torch.distributed.{name}"
     for name in ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list")
+)
+_MAKES_TENSOR = re.compile(
+    r"torch\.(?:(?:zeros|ones|empty|full|rand|randn|randint)(?:_like)?|tensor|as_tensor|arange|eye|linspace)"
 )
 _FREE_OF_TENSORS = re.compile(r"crit|loss|metric|scaler", re.IGNORECASE)
 
@@ -63,10 +69,12 @@ def _is_on_current(code: Code, call: ast.Call, name: str, module: Module) -> boo
     if name in _SENDS_OBJECTS:
         return code.is_on_nccl_only
     if name == _CURRENT:
-        return True
+        return not any(isinstance(above, (ast.JoinedStr, ast.Expr)) for above in islice(module.above(call), 3))
     is_bare = isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" and not (call.args or call.keywords)
     if is_bare and not name.startswith("torch."):
-        return _FREE_OF_TENSORS.search(unparsed(call.func)) is None
+        made = module.assigned_calls.get(spelled(call.func.value), ())  # type: ignore[attr-defined] # it is an attribute
+        is_loss = any(_FREE_OF_TENSORS.search(unparsed(one.func)) for one in made)
+        return not is_loss and _FREE_OF_TENSORS.search(unparsed(call.func)) is None
     chosen = device_of(call, name) if name != "torch.device" else None
-    chosen = argument(call, "device") if chosen is None and name.startswith("torch.") else chosen
+    chosen = argument(call, "device") if chosen is None and _MAKES_TENSOR.fullmatch(name) else chosen
     return isinstance(chosen, ast.Constant) and code.values.of(chosen, module) == "cuda"

@@ -49,7 +49,8 @@ _FROM_MPI = re.compile(r"\bMPI\.COMM_WORLD\b")
 _SETS_RANKS = ("submitit", "idr_torch")
 _WRITTEN_RANKS = ("os.environ['RANK']", "os.environ['WORLD_SIZE']")
 _NEAR_LINES, _ALIKE = 4, 0.7
-_OF_SYSTEM = re.compile(r"HOME$|USER$|LOGNAME$|PATH$|PWD$|HOSTNAME$|TMPDIR$|SHELL$|LANG|SLURM_|CUDA_|OMP_|NCCL_|TORCH")
+_OF_SYSTEM = re.compile(r"HOME$|USER$|LOGNAME$|PATH$|PWD$|HOSTNAME$|TE?MP|SHELL$|LANG|SCRATCH|CONDA|VIRTUAL_ENV|SLURM_")
+_OF_TOOLS = re.compile(r"(?:WANDB|HF|TRANSFORMERS|TOKENIZERS|MLFLOW|COMET|NEPTUNE|AWS|CUDA|OMP|MKL|NCCL|GLOO|TORCH)_?")
 _DEEPEST = 3  # functions that call each other
 _JOINS = re.compile(r"init_process_group|set_device|cuda|return .*rank", re.IGNORECASE)
 
@@ -90,11 +91,13 @@ def _left_out_of_several(
     known = [(module.scope_of(node), node.lineno) for module, node, name in reads if name in set_by_job]
     for module, node, name in reads:
         is_own = _VARIABLE.fullmatch(name) and not contract.is_reserved(name) and name not in OF_SCHEDULERS
-        if not is_own or name in set_by_job or _OF_SYSTEM.match(name):
+        if not is_own or name in set_by_job or _OF_SYSTEM.match(name) or _OF_TOOLS.match(name):
             continue
         scope, line = module.scope_of(node), node.lineno
         is_beside = any(scope is place and abs(line - number) <= _NEAR_LINES for place, number in known)
-        other = difflib.get_close_matches(name, [one for one in set_by_job if one not in code.texts], 1, _ALIKE)
+        other = difflib.get_close_matches(
+            name, [one for one in set_by_job if one not in code.texts and not _OF_TOOLS.match(one)], 1, _ALIKE
+        )
         if is_beside or other:
             text = f"{name} is read from the environment, and the job file sets only others that are read beside it"
             hint = f"set it in the job file, unless the image has it: `env: {{{name}: …}}`"

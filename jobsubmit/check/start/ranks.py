@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
@@ -27,6 +28,13 @@ _MAKE_GROUPS = (
     "init_distributed",
     "initialize_model_parallel",
     "_init_distributed",
+)
+_STARTS_NOTHING = frozenset(
+    [
+        *("torch", "torchvision", "torchaudio", "numpy", "pandas", "scipy", "sklearn", "matplotlib", "PIL", "cv2"),
+        *("tqdm", "yaml", "wandb", "tensorboard", "tensorboardX", "einops", "h5py", "rich", "loguru", "termcolor"),
+        *("timm", "omegaconf", "hydra", "datasets", "tiktoken", "sentencepiece", "pycocotools", "psutil", "requests"),
+    ]
 )
 _OF_GROUP = frozenset(
     f"torch.distributed.{name}" for name in ("all_gather", "all_reduce", "barrier", "broadcast", "new_group", "reduce")
@@ -90,10 +98,20 @@ def _no_group(code: Code) -> Iterator[Finding]:
 
 def _needs_group(code: Code, call: ast.Call, name: str) -> bool:
     """Return whether all processes that were followed surely come to a call that fails without a process group."""
-    if not name.endswith(f".{FSDP}") and name not in _OF_GROUP:
+    if (not name.endswith(f".{FSDP}") and name not in _OF_GROUP) or _may_start_by_library(code):
         return False
     sure = ([event.call for event in one.events.values() if event.is_sure] for one in code.followed_whole)
     return bool(code.followed_whole) and all(call in calls for calls in sure)
+
+
+def _may_start_by_library(code: Code) -> bool:
+    """Return whether a library that is called may make the process group: those of data, logs and models do not."""
+    used = {
+        module.aliases[root].partition(".")[0]
+        for module, call, _ in code.reached.calls
+        if (root := spelled(call.func).partition(".")[0]) in module.aliases
+    }
+    return bool(used - code.program.tops - _STARTS_NOTHING - sys.stdlib_module_names)
 
 
 def _trained_by_each(code: Code) -> Iterator[Finding]:

@@ -143,7 +143,7 @@ AVERAGES: list[tuple[str, str, str, dict[str, Any]]] = [
             "total = torch.stack([loss.detach()])\nprint(total.item() / (8 * world_size))",
             "total = torch.stack([loss.detach()])\ntotal = reduce_mean(total)\nprint(total.item() / world_size)",
         ),
-        ("print(reduce_mean(loss.detach()))\nshare = loss.clone()\nprint(share / world_size)", "reduce_mean(loss)"),
+        ("share = loss.clone()\nprint(share / world_size)", "reduce_mean(loss)"),
     )
 ] + [("not-summed", logged("print(reduce_mean(loss.detach()))", "pass"), logged("print(reduce_mean(loss))"), NONE)]
 # A share of each process that is meant, and one that others combine.
@@ -932,3 +932,126 @@ dist.destroy_process_group()
 @pytest.mark.parametrize(("given", "is_wrong"), [("x", True), ("x, x[:, :1]", False), ("x, f0=x[:, :1]", False)])
 def test_a_layer_for_an_input_that_no_call_gives(tmp_path: Path, given: str, is_wrong: bool) -> None:
     assert ("unused-parameters" in found(tmp_path, PITCHED.format(given=given))) is is_wrong
+
+
+# What a review found to be said falsely: each is correct code.
+GROUPED = """
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+rank, world_size = dist.get_rank(), dist.get_world_size()
+"""
+TRAINED = """
+model = DDP(nn.Linear(4, 4).cuda(), device_ids=[local_rank])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    optimizer.zero_grad()
+    model(torch.rand(8, 4).cuda()).mean().backward()
+    optimizer.step()
+"""
+CORRECT: list[tuple[str, str]] = [
+    ("no-init", "from megatron.training.initialize import initialize_megatron\ninitialize_megatron()\ndist.barrier()"),
+    ("no-init", "from transformers import TrainingArguments\nprint(TrainingArguments('out').device)\ndist.barrier()"),
+    (
+        "unused-parameters",
+        GROUPED
+        + """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.context = nn.Linear(4, 4)
+    def forward(self, x, context=None):
+        if context is not None:
+            x = x + self.context(context)
+        return self.fc(x)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block() for _ in range(3)])
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x, x)
+        return x
+net = DDP(Net().cuda())
+net(torch.rand(4, 4).cuda()).mean().backward()
+""",
+    ),
+    *(
+        ("not-summed", GROUPED + text + TRAINED)
+        for text in (
+            "def mean_of(x):\n    outs = [torch.zeros_like(x) for _ in range(world_size)]\n"
+            "    dist.all_gather(outs, x)\n"
+            "    s = torch.stack(outs).sum(0)\n    return s / world_size\nprint(mean_of(torch.ones(1).cuda()))",
+            "def sync_batch_size(batch_size):\n    return int(batch_size / world_size)\nprint(sync_batch_size(64))",
+            "def reduce_lr(lr):\n    return lr / world_size\nprint(reduce_lr(0.1))",
+            "lengths = torch.tensor([len(x) for x in 'ab'])\ntotal = lengths.sum().item()\nprint(total / world_size)",
+            "def sync_ranks():\n    if dist.is_initialized():\n        dist.barrier()\nsync_ranks()",
+            "def reduce_memory():\n    torch.cuda.empty_cache()\n    dist.barrier()\nreduce_memory()",
+        )
+    ),
+    (
+        "left-by-one",
+        GROUPED + TRAINED.replace("    optimizer.zero", "    if state.step != step: continue\n    optimizer.zero", 1),
+    ),
+    (
+        "never-synchronized",
+        GROUPED
+        + """
+class Copied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, weight):
+        return weight
+    @staticmethod
+    def backward(ctx, grad):
+        dist.all_reduce(grad, op=dist.ReduceOp.AVG)
+        return grad
+class Shared(nn.Linear):
+    def forward(self, x):
+        return nn.functional.linear(x, Copied.apply(self.weight), Copied.apply(self.bias))
+torch.manual_seed(0)
+net = Shared(4, 4).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(8):
+    optimizer.zero_grad()
+    net(torch.rand(8, 4).cuda()).mean().backward()
+    optimizer.step()
+""",
+    ),
+    *(
+        ("made-again", GROUPED + TRAINED + text)
+        for text in (
+            "    if rank == 0: shutil.rmtree('out', ignore_errors=True); os.makedirs('out')",
+            "    if rank == 0 and step + 1 == 8: os.makedirs('out/final')",
+            "    args.out = f'out/{step}'; os.makedirs(args.out)",
+        )
+    ),
+    *(
+        (
+            "fixed-device",
+            GROUPED.replace("torch.cuda.set_device(local_rank)", "device = torch.device('cuda', local_rank)") + text,
+        )
+        for text in (
+            "scaler = torch.amp.GradScaler(device='cuda')",
+            "print(torch.cuda.device_count(), torch.cuda.current_device())",
+            "mse = nn.MSELoss()\nmse.cuda()",
+        )
+    ),
+    (
+        "never-synchronized",
+        ACCUMULATED.format(
+            context="n += 1\n        with contextlib.nullcontext() if n == rounds else model.no_sync():"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("check", "text"), CORRECT, ids=[f"{n}-{check}" for n, (check, _) in enumerate(CORRECT)])
+def test_correct_code_of_which_nothing_is_said(tmp_path: Path, check: str, text: str) -> None:
+    text = f"{IMPORTED}import shutil\n{text}\n"
+    assert check not in found(tmp_path, text, **GPUS)
+
+
+def test_variables_that_tools_and_sites_read(tmp_path: Path) -> None:
+    text = VARIABLES.format(name="SCRATCH").replace("ENTITY", "WANDB_DIR")
+    assert "unset-variable" not in found(tmp_path, text, **VOLCANO, env={"WANDB_MODE": "offline"})
