@@ -23,8 +23,10 @@ def check_settings_files(code: Code) -> Iterator[Finding]:
         return  # its arguments name the file: they are compared with what it declares
     for module, call, _ in code.reached.calls:
         parser = _parser_of(code, call, module)
+        if parser is None or argument(call, "allow_extra_keys", 1) is not None:
+            continue
         path = code.values.of(argument(call, "json_file", 0) or argument(call, "yaml_file"), module)
-        if parser is None or not isinstance(path, str) or argument(call, "allow_extra_keys", 1) is not None:
+        if not isinstance(path, str):
             continue
         classes, options, gaps = declared_by(parser, module, code.program, code.values)
         settings = parse_text(read_text(code.program, path))

@@ -78,12 +78,14 @@ def check_scattered(code: Code) -> Iterator[Finding]:
         return
     for module, call, name in code.reached.calls:
         path = _folder_of_parts(code, call, name)
-        parts = _origins_with_arguments(code, path, module) if path is not None else []
+        if path is None:
+            continue
+        parts = _origins_with_arguments(code, path, module)
         words = "\n".join(unparsed(part) for _, part in parts if not isinstance(part, ast.Dict))
         found = _OWN_NAME.search(words)
-        is_same = "all_reduce" in words or makes_equal(code, _names_of_clock(path, parts))
-        is_same = is_same or (found is not None and "strftime" in found[0] and not _OF_TIME.search(words))
-        if found and not is_same and argument(call, "no_dist") is None:
+        if found is None or "all_reduce" in words or ("strftime" in found[0] and not _OF_TIME.search(words)):
+            continue
+        if not makes_equal(code, _names_of_clock(path, parts)) and argument(call, "no_dist") is None:
             yield Finding(
                 "warning",
                 "scattered-checkpoint",
@@ -95,12 +97,13 @@ def check_scattered(code: Code) -> Iterator[Finding]:
             return
 
 
-def _names_of_clock(path: ast.expr | None, parts: Sequence[tuple[Module, ast.AST]]) -> set[str]:
+def _names_of_clock(path: ast.expr, parts: Sequence[tuple[Module, ast.AST]]) -> set[str]:
     """Return the variables and fields of a path and of its origins that hold what a clock says, or are made of it."""
     statements = [home.parents.get(part) for home, part in parts]
     assigned = [one for one in statements if isinstance(one, ast.Assign)]
-    found = _names_in(path) if path is not None else set()
-    for _ in assigned:
+    found, known = _names_in(path), -1
+    while len(found) > known:
+        known = len(found)
         for one in assigned:
             if _names_in(one.value) & found or _OWN_NAME.search(unparsed(one.value)):
                 found |= {spelled(target).rpartition(".")[2] for target in one.targets} - {""}
