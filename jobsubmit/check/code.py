@@ -178,9 +178,14 @@ class Code:
 
     def _is_called_by_torch(self, function: ast.AST, module: Module) -> bool:
         """Return whether torch calls a method with gradients: of an autograd function, or of an own optimizer."""
-        owner = class_around(function, module)
-        bases = () if owner is None else (self.program.name_of(base, module) for base in owner.bases)
-        return any(base.startswith(("torch.autograd.", "torch.optim.")) for base in bases)
+        return any(
+            base.startswith(("torch.autograd.", "torch.optim.")) for base in self._bases_around(function, module)
+        )
+
+    def _bases_around(self, node: ast.AST, module: Module) -> list[str]:
+        """Return the whole names of what the class around a node is based on; nothing outside of classes."""
+        owner = class_around(node, module)
+        return [] if owner is None else [self.program.name_of(base, module) for base in owner.bases]
 
     def names_given(self, call: ast.Call) -> frozenset[str] | None:
         """Return the names of what a compared call gets by name, also in `**settings`; None if not all are known."""
@@ -400,9 +405,7 @@ class Code:
 
     def is_for_library(self, node: ast.AST, module: Module) -> bool:
         """Return whether a library may execute a node: it is in a class that is based on one of a training library."""
-        owner = class_around(node, module)
-        bases = () if owner is None else (self.program.name_of(base, module) for base in owner.bases)
-        return any(base.partition(".")[0] in _CALL_BACK for base in bases)
+        return any(base.partition(".")[0] in _CALL_BACK for base in self._bases_around(node, module))
 
     def passes_by(self, node: ast.AST, module: Module) -> bool:
         """Return whether the function around a node is entered, if one is, and never comes to it in this job."""

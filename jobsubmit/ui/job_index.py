@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from jobsubmit.backends.models import State
 from jobsubmit.common.waiting import rest_after
@@ -30,7 +31,8 @@ class JobIndex:
         self._changed = threading.Condition()
         self._wanted = 0.0
         self._is_running = False
-        self._stamp = -1
+        self._stamp: object = None
+        self._has_all = False  # of the directories at that time, each was that of a job
         self._looks = 0
         self._read_when_ended: set[str] = set()
         self._looking = threading.Lock()
@@ -86,24 +88,19 @@ class JobIndex:
             self._look_again()
 
     def _look_again(self) -> None:
-        stamp, count = self._directories()
-        if stamp == self._stamp and count == len(self.jobs) and self.version and not self._running():
-            return
-        self._stamp = stamp
-        jobs = summarize_jobs(self.settings)
-        if jobs != self.jobs or not self.version:
-            self._set(jobs=jobs)
-
-    def _directories(self) -> tuple[int, int]:
-        """Return when a directory last came or went, in nanoseconds, and how many there are.
-
-        A submission makes the directory before the record: until then the job is not among those that are read.
-        """
         directory = self.settings.job_dir("")
         try:
-            return directory.stat().st_mtime_ns, sum(1 for _ in directory.iterdir())
+            stamp: object = directory.stat().st_mtime_ns
         except OSError:
-            return 0, 0
+            stamp = None
+        if stamp == self._stamp and self._has_all and self.version and not self._running():
+            return
+        self._stamp = stamp
+        count = _count_entries(directory)
+        jobs = summarize_jobs(self.settings)
+        self._has_all = len(jobs) == count
+        if jobs != self.jobs or not self.version:
+            self._set(jobs=jobs)
 
     def _read_trainings(self) -> None:
         newest = list(self.jobs[:_TRAININGS])
@@ -130,3 +127,11 @@ class JobIndex:
             self.trainings = self.trainings if trainings is None else trainings
             self.version += 1
             self._changed.notify_all()
+
+
+def _count_entries(directory: Path) -> int:
+    """Return how many directories there are, also those without a record: a submission makes the directory before."""
+    try:
+        return sum(1 for _ in directory.iterdir())
+    except OSError:
+        return 0

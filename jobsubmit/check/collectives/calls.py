@@ -223,10 +223,9 @@ class CollectiveFinder:
         """Return a collective if every other method of that name comes to one, whatever class the object is of."""
         is_of_model = target.attr in _OF_MODELS and not _TRAINS.search(unparsed(target.value))
         is_accelerator = _ACCELERATOR.search(unparsed(target.value)) and self.code.program.imports("accelerate")
-        program = self.code.program
-        if is_of_model or is_accelerator or program.is_of_library(target.value, module):
-            return None
-        if program.is_made_by_library(target.value, module):
+        program, owner = self.code.program, target.value
+        is_of_library = program.is_of_library(owner, module) or program.is_made_by_library(owner, module)
+        if is_of_model or is_accelerator or is_of_library:
             return None
         own = module.function_of(target)
         methods = [one for one in self.code.program.methods.get(target.attr, ()) if one[2] is not own]

@@ -50,12 +50,12 @@ def _no_epoch(code: Code) -> Iterator[Finding]:
 
 
 def _draws_by_epoch(code: Code, name: str) -> bool:
-    """Return whether a class is a sampler of the program that goes through the data by an epoch that it is told."""
+    """Return whether a class is a sampler of the program that orders the data by the epoch which set_epoch() sets."""
     found = code.program.definition(name)
     if found is None or not isinstance(found[1], ast.ClassDef):
         return False
-    goes, told = own_method(found[1], "__iter__"), own_method(found[1], "set_epoch")
-    text = "" if goes is None or told is None else unparsed(goes)
+    goes, setter = own_method(found[1], "__iter__"), own_method(found[1], "set_epoch")
+    text = "" if goes is None or setter is None else unparsed(goes)
     counts = re.search(r"self\.epoch (?:\+=|=) ", text) is not None  # it goes on by itself
     return "self.epoch" in text and not counts
 

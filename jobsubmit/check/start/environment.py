@@ -88,6 +88,7 @@ def _left_out_of_several(
     import difflib
 
     set_by_job = [name for name in code.facts.environment if _is_set_by_job(code, name)]
+    unread = [one for one in set_by_job if one not in code.texts and not _OF_TOOLS.match(one)]
     known = [(module.scope_of(node), node.lineno) for module, node, name in reads if name in set_by_job]
     for module, node, name in reads:
         is_own = _VARIABLE.fullmatch(name) and not contract.is_reserved(name) and name not in OF_SCHEDULERS
@@ -95,9 +96,7 @@ def _left_out_of_several(
             continue
         scope, line = module.scope_of(node), node.lineno
         is_beside = any(scope is place and abs(line - number) <= _NEAR_LINES for place, number in known)
-        other = difflib.get_close_matches(
-            name, [one for one in set_by_job if one not in code.texts and not _OF_TOOLS.match(one)], 1, _ALIKE
-        )
+        other = difflib.get_close_matches(name, unread, 1, _ALIKE)
         if is_beside or other:
             text = f"{name} is read from the environment, and the job file sets only others that are read beside it"
             hint = f"set it in the job file, unless the image has it: `env: {{{name}: …}}`"

@@ -82,8 +82,9 @@ def _no_group(code: Code) -> Iterator[Finding]:
     """Yield an error where DistributedDataParallel is used and no process group is made."""
     if code.has_framework or _makes_group(code):
         return
+    needing = _needing_group(code)
     for module, call, name in sorted(code.reached.calls, key=lambda one: not is_ddp(one[2])):
-        if is_ddp(name) or _needs_group(code, call, name):
+        if is_ddp(name) or call in needing:
             yield Finding(
                 code.level_of(call, module),
                 "no-init",
@@ -96,12 +97,13 @@ def _no_group(code: Code) -> Iterator[Finding]:
         yield from _trained_by_each(code)
 
 
-def _needs_group(code: Code, call: ast.Call, name: str) -> bool:
-    """Return whether all processes that were followed surely come to a call that fails without a process group."""
-    if (not name.endswith(f".{FSDP}") and name not in _OF_GROUP) or _may_start_by_library(code):
-        return False
-    sure = ([event.call for event in one.events.values() if event.is_sure] for one in code.followed_whole)
-    return bool(code.followed_whole) and all(call in calls for calls in sure)
+def _needing_group(code: Code) -> frozenset[ast.Call]:
+    """Return the calls that fail without a process group, and that all processes which were followed surely make."""
+    calls = {call for _, call, name in code.reached.calls if name.endswith(f".{FSDP}") or name in _OF_GROUP}
+    if not calls or not code.followed_whole or _may_start_by_library(code):
+        return frozenset()
+    sure = ({event.call for event in one.events.values() if event.is_sure} for one in code.followed_whole)
+    return frozenset(calls.intersection(*sure))
 
 
 def _may_start_by_library(code: Code) -> bool:
