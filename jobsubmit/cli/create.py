@@ -229,7 +229,7 @@ def validate(
     """
     from jobsubmit.cli.findings import READING, SAID, show_notes
     from jobsubmit.cli.job_file import overrides, read_job
-    from jobsubmit.jobs.prepare import check_error, examine, remember_findings
+    from jobsubmit.jobs.prepare import check_error, examine, remember
 
     settings = load_settings()
     changes = overrides(
@@ -237,7 +237,7 @@ def validate(
     )
     with console.said_if_slow(READING):
         found = examine(read_job(job, mode, changes), settings)
-    remember_findings(found, settings)
+    remember(found, settings)
     errors = [finding for finding in found.findings if finding.level == "error"]
     if out.json:
         findings = [asdict(finding) for finding in found.findings]

@@ -18,11 +18,11 @@ from jobsubmit.backends.registry import open_backend
 from jobsubmit.bundle.git import Revision, UnknownRevisionError, read_revision
 from jobsubmit.bundle.left_out import left_out_notes
 from jobsubmit.bundle.model import Bundle, directory_problem
-from jobsubmit.bundle.scan_cache import load_clean, load_known
+from jobsubmit.bundle.scan_cache import load_clean, load_known, save_clean, save_known
 from jobsubmit.bundle.scanner import is_code, scan
 from jobsubmit.check.data import check_data
 from jobsubmit.check.findings_cache import cache_key, load_findings, save_findings
-from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, strike_secrets
+from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, clean_digests, strike_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.config import Settings
 from jobsubmit.errors import CheckError, Problem, SpecError, UsageError, list_problems
@@ -199,11 +199,16 @@ def _check(plan: LaunchPlan, bundle: Bundle, backend: Backend) -> list[Finding]:
     return list(check_code(plan, bundle, find_missing, find_package))
 
 
-def remember_findings(prepared: Prepared, settings: Settings) -> None:
-    """Cache the findings about code, so that the next time the checks need not even be loaded."""
-    if prepared.bundle is not None and prepared.judged is not None:
-        key = cache_key(prepared.plan, prepared.bundle, prepared.python)
-        save_findings(settings.transfer_dir, key, prepared.judged)
+def remember(prepared: Prepared, settings: Settings) -> None:
+    """Cache what was found in the code, so that the next time nothing of it is read that did not change."""
+    folder, bundle = settings.transfer_dir, prepared.bundle
+    if bundle is None:
+        return
+    save_known(folder, bundle, len(load_known(folder, bundle.root)))
+    if not any(finding.check == "secret" for finding in prepared.findings):
+        save_clean(folder, bundle, RULES_DIGEST, clean_digests(bundle, prepared.plan.allow_secrets))
+    if prepared.judged is not None:
+        save_findings(folder, cache_key(prepared.plan, bundle, prepared.python), prepared.judged)
 
 
 def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle | None:

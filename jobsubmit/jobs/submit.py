@@ -17,14 +17,12 @@ from jobsubmit.backends.models import JobHandle, JobPhase
 from jobsubmit.backends.protocol import Backend, Delivery, Request
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.limits import secret_limits
-from jobsubmit.bundle.scan_cache import load_known, save_clean, save_known
-from jobsubmit.check.secrets import RULES_DIGEST, clean_digests
 from jobsubmit.common.finding import IGNORED
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.jobs.missing import left_out_text
 from jobsubmit.jobs.monitor import status, with_handle
-from jobsubmit.jobs.prepare import Prepared, missing_secrets, remember_findings, stop_at_errors
+from jobsubmit.jobs.prepare import Prepared, missing_secrets, remember, stop_at_errors
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.plan.plan_file import plan_text
 from jobsubmit.stores.opening import open_store
@@ -148,22 +146,18 @@ def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, p
     """Make the store hold the code: a node must not be the first to miss a part of it."""
     if prepared.bundle is None:
         return UploadSummary()
-    folder = settings.transfer_dir
     doubts = partial(_was_damaged, prepared, settings)
     summary = upload(
         store,
         prepared.bundle,
         prepared.code,
-        folder,
+        settings.transfer_dir,
         progress=progress,
         recheck=prepared.rechecks,
         force=prepared.rechecks,
         is_doubted=doubts,
     )
-    save_known(folder, prepared.bundle, len(load_known(folder, prepared.bundle.root)))
-    clean = clean_digests(prepared.bundle, prepared.plan.allow_secrets)
-    save_clean(folder, prepared.bundle, RULES_DIGEST, clean)
-    remember_findings(prepared, settings)
+    remember(prepared, settings)
     return summary
 
 

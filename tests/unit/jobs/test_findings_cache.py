@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobsubmit.check import findings_cache, run
+from jobsubmit.bundle import scan_cache
+from jobsubmit.check import findings_cache, run, secrets
 from jobsubmit.config import load_settings
-from jobsubmit.jobs.prepare import examine, remember_findings
+from jobsubmit.jobs.prepare import examine, remember
 from jobsubmit.spec.loader import LoadedSpec, load_mapping
 
 
@@ -26,7 +27,7 @@ def test_what_was_found_is_found_again_without_reading(
     settings = load_settings()
     first = examine(job, settings)
     assert [finding.check for finding in first.findings] == ["rank-env"]
-    remember_findings(first, settings)
+    remember(first, settings)
     monkeypatch.setattr(run, "check_code", lambda *args: pytest.fail("it was judged again"))
     assert examine(job, settings).findings == first.findings
     changed = replace(job, spec=job.spec.model_copy(update={"env": {"A": "1"}}))
@@ -35,6 +36,29 @@ def test_what_was_found_is_found_again_without_reading(
     (tmp_path / "code/train.py").write_text("import os\nprint(os.environ['RANK'])\n\n")
     with pytest.raises(pytest.fail.Exception):
         examine(job, settings)
+
+
+def test_files_that_did_not_change_are_neither_read_nor_searched_again(
+    job: LoadedSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_cache, "_RACY_NS", 0)
+    settings = load_settings()
+    first = examine(job, settings)
+    remember(first, settings)
+    monkeypatch.setattr(secrets, "_in_file", lambda file: pytest.fail("it was searched again"))
+    again = examine(job, settings)
+    assert first.bundle is not None
+    assert again.bundle is not None
+    assert (first.bundle.read > 0, again.bundle.read) == (True, 0)
+
+
+def test_a_secret_is_found_each_time(job: LoadedSpec, tmp_path: Path) -> None:
+    (tmp_path / "code/keys.py").write_text("key = 'AKIAIOSFODNN7ABCDEFG'\n".replace("ABCDEFG", "QQQQQQQ"))
+    settings = load_settings()
+    for _ in range(2):
+        found = examine(job, settings)
+        assert "secret" in [finding.check for finding in found.findings]
+        remember(found, settings)
 
 
 def test_findings_are_those_of_the_gpus_that_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +73,7 @@ def test_findings_are_those_of_the_gpus_that_the_machine_has(tmp_path: Path, mon
     for gpus in ("", "0", "0,1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
         examined = examine(job, settings)
-        remember_findings(examined, settings)
+        remember(examined, settings)
         said[gpus] = [finding.text for finding in examined.findings if finding.check == "cuda-on-cpu"]
     needs = "torch.cuda.set_device() needs a GPU, but"
     assert said == {
