@@ -279,13 +279,18 @@ class Code:
     @cached_property
     def _has_trainer(self) -> bool:
         own = {node.name for _, node in self.program.of(ast.ClassDef)}
-        has_trainer = any(name.endswith("Trainer") for name in self.names_in_use - own)
+        has_trainer = not self._trainers <= own
         return has_trainer and self.program.imports("transformers") and not self._starts_itself
+
+    @cached_property
+    def _trainers(self) -> frozenset[str]:
+        """Return the names in use that end as those of a Trainer of transformers do."""
+        return frozenset(name for name in self.names_in_use if name.endswith("Trainer"))
 
     def has_only_framework(self, name: str) -> bool:
         """Return whether a framework is the only one that is imported."""
         others = [one for one in _FRAMEWORKS if one != name]
-        has_trainer = any(one.endswith("Trainer") for one in self.names_in_use) and self.program.imports("transformers")
+        has_trainer = bool(self._trainers) and self.program.imports("transformers")
         return self.program.imports(name) and not self.program.imports(*others) and not has_trainer
 
     @cached_property
@@ -382,9 +387,11 @@ class Code:
         for module, call, name in self.program.calls:
             is_literal = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
             if name == "getattr" and not is_literal and call.args and not _ARGUMENTS.match(unparsed(call.args[0])):
-                owner = self.program.name_of(call.args[0], module)
-                is_of_library = owner.startswith(("torch.", "torchvision."))
-                found += [] if is_of_library or self._finds_no_function(call) else [owner or "?"]
+                is_of_library = self.program.is_of_library(call.args[0], module)
+                owner = self.program.name_of(call.args[0], module) or "?"
+                found += (
+                    [] if is_of_library or self._finds_no_function(call) or _is_only_read(call, module) else [owner]
+                )
         return found
 
     def _finds_no_function(self, lookup: ast.Call) -> bool:
@@ -514,6 +521,26 @@ class Code:
     def is_distributed(self) -> bool:
         """Return whether the processes train together."""
         return any(name in (INIT, INIT_RPC) or is_ddp(name) for _, _, name in self.reached.calls)
+
+
+def _is_only_read(lookup: ast.Call, module: Module) -> bool:
+    """Return whether what getattr finds is set to a variable that nothing calls, returns or is given."""
+    statement = module.parents.get(lookup)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if not isinstance(target, ast.Name):
+        return False
+    loads = (one for one in walk(module.scope_of(lookup)) if isinstance(one, ast.Name) and one.id == target.id)
+    uses = [module.parents.get(one) for one in loads if isinstance(one.ctx, ast.Load)]
+    return all(_is_only_look(use, module) for use in uses)
+
+
+def _is_only_look(use: ast.AST | None, module: Module) -> bool:
+    """Return whether something is read of an object, and not called."""
+    if isinstance(use, ast.Call):
+        return spelled(use.func) in ("getattr", "hasattr")
+    parent = module.parents.get(use) if use is not None else None
+    is_called = isinstance(parent, ast.Call) and parent.func is use
+    return isinstance(use, (ast.Attribute, ast.Subscript)) and not is_called
 
 
 def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from jobsubmit.bundle.ignore import how_to_bring_back
@@ -29,6 +29,7 @@ from jobsubmit.common.finding import Finding, Level
 
 _OURS = ("jobsubmit",)
 _OWN_PLACES = ("__file__", "sys.path[0]", "getcwd()")  # folders near them that are not uploaded are not on the nodes
+_OF_BUILDS = re.compile(r"^_|version|cuda|cpp|ext|ops|lib|pb2|native|kernel|jit|grpc|C$", re.IGNORECASE)
 _MAKES_FILES = re.compile(r"\b(?:cp|mv|ln|rsync|tar|unzip|make|cmake|ninja|git|wget|curl)\s|setup\.py|build")
 _OBJECTS = frozenset(["self", "cls", "args", "cfg", "config", "opt", "params", "hparams", "model", "namespace", "obj"])
 _LONGEST_CHAIN = 8  # of modules that import all names of another one
@@ -41,12 +42,12 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
     What one rule leaves out is one finding, and so is a package that does not exist. Where the `setup` makes or copies
     files, a module that is not there is none.
     """
-    search = ImportSearch(code, bundle, is_added_to=_MAKES_FILES.search(setup) is not None)
+    search = ImportSearch(code, bundle, setup)
     found = [
         finding._replace(is_sure=code.reached.is_sure(node, module)) if isinstance(finding, _NotUploaded) else finding
         for module in code.program.modules.values()
         for node in module.of(ast.Import, ast.ImportFrom)
-        if not may_fail(node, module) and not is_in_branch(node, module)
+        if not may_fail(node, module) and (_is_of_start(node, module) or not is_in_branch(node, module))
         if code.reached.is_sure(node, module) or _may_be_needed(code, node, module)
         for finding in search.of(node, module)
         if isinstance(finding, _NotUploaded) or code.reached.is_sure(node, module)
@@ -111,12 +112,13 @@ def _not_uploaded(modules: Sequence[_NotUploaded]) -> Finding:
 class ImportSearch:
     """What an import finds: among the files that are uploaded, in those that are left out, or elsewhere."""
 
-    def __init__(self, code: Code, bundle: Bundle, *, is_added_to: bool = False) -> None:
-        self.code, self.bundle, self.is_added_to = code, bundle, is_added_to
+    def __init__(self, code: Code, bundle: Bundle, setup: str = "") -> None:
+        self.code, self.bundle, self.setup = code, bundle, setup
+        self.is_added_to = _MAKES_FILES.search(setup) is not None
         self.program = code.program
         self.paths = self.program.paths
         self.folders = folders_of(self.paths)
-        self.has_more_places = is_added_to or (
+        self.has_more_places = self.is_added_to or (
             "path" in code.names
             and any(
                 _ends_in_path(node, module)
@@ -253,9 +255,9 @@ class ImportSearch:
         """Yield what is wrong with `from base import name` where name is a module that is not uploaded."""
         full = f"{base}.{name}"
         owner = self.program.modules.get(base)
-        is_known = owner is not None and name != "*" and not (self.is_added_to and owner.is_package)
-        if owner is not None and is_known and not self._defines(full) and not self._is_module(full):
-            if not (self.left_out(full) or (owner.is_package and self._is_built(base))):
+        is_asked = owner is not None and name != "*" and not self._defines(full) and not self._is_module(full)
+        if owner is not None and is_asked:
+            if not self.left_out(full) and not (owner.is_package and self._may_be_made(base, name)):
                 text = f"{owner.path} does not define {name}"
                 yield Finding("error", "imports", where, text, self._similar(owner, name))
                 return
@@ -270,6 +272,14 @@ class ImportSearch:
         if self._is_local(base.partition(".")[0]) and not find_module(full, self.program.roots, self.paths):
             if not self._defines(full) and (missing := self.left_out(full)):
                 yield _NotUploaded(full, self.file_of(full), where, missing)
+
+    def _may_be_made(self, base: str, name: str) -> bool:
+        """Return whether the setup, or a compiler, may make a module: one of them, or its own name, says so."""
+        if not self.is_added_to and not self._is_built(base):
+            return False
+        is_source = any(PurePosixPath(file.path).stem == name for file in self.bundle.files)
+        is_named = re.search(rf"\b{re.escape(name)}\b", self.setup) is not None
+        return is_source or is_named or _OF_BUILDS.search(name) is not None
 
     def _first_missing(self, name: str) -> str:
         """Return the first of a module and the packages above it that does not exist."""
@@ -459,6 +469,11 @@ def may_fail(node: ast.AST, module: Module) -> bool:
             return True
         inside = above
     return False
+
+
+def _is_of_start(node: ast.AST, module: Module) -> bool:
+    """Return whether an import is executed where the file is started: right below `if __name__ == "__main__":`."""
+    return node in module.of_own_start and sum(isinstance(above, ast.If) for above in module.above(node)) == 1
 
 
 def is_in_branch(node: ast.AST, module: Module) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TypeVar
@@ -23,6 +23,7 @@ from jobsubmit.check.program.module import (
 )
 from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
@@ -249,6 +250,21 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
                 yield from ((home, value) for value in returned_values(method))
     elif isinstance(node, ast.Name):
         yield from _sources_of_variable(code, node, module)
+    elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and isinstance(node.slice, ast.Constant):
+        if code.program.name_of(node.value, module) == "os.environ":
+            yield from _set_in_environment(code.program).get(node.slice.value, ())
+
+
+@lru_cache(maxsize=10)
+def _set_in_environment(program: Program) -> Mapping[object, Sequence[tuple[Module, ast.expr]]]:
+    """Return what the program sets each variable of the environment to: `os.environ["MODEL_DIR"] = path`."""
+    found: dict[object, list[tuple[Module, ast.expr]]] = {}
+    for module, node in program.of(ast.Assign):
+        target = node.targets[0]
+        is_variable = isinstance(target, ast.Subscript) and program.name_of(target.value, module) == "os.environ"
+        if is_variable and isinstance(target.slice, ast.Constant):
+            found.setdefault(target.slice.value, []).append((module, node.value))
+    return found
 
 
 def _stores_of(code: Code, node: ast.Attribute, module: Module) -> Iterable[tuple[Module, ast.expr]]:

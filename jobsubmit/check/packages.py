@@ -168,6 +168,8 @@ def _imported(code: Code, search: ImportSearch, find_missing: FindMissing | None
     for module in code.program.modules.values():
         for node in module.of(ast.Import, ast.ImportFrom):
             reach = code.reached.of(node, module)
+            if not reach and (find_missing is not None or module.name not in configured):
+                continue
             is_chosen = reach is not Reach.SURELY and (
                 (is_in_branch(node, module) and not _is_for_first(code, node, module))
                 or search.is_imported_by_choice(node, module)

@@ -45,7 +45,7 @@ def _is_entered_by_all(code: Code, function: Function, module: Module, known: di
         return False  # a function inside another one, which may be handed over
     calls = list(code.program.calls_to(function, module))
     is_method = any(isinstance(above, ast.ClassDef) for above in module.above(function))
-    if is_method and function.name != "__init__":
+    if is_method and function.name not in ("__init__", "__call__"):
         calls = [
             (home, call)
             for home, call, _ in code.program.calls

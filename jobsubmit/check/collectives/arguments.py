@@ -234,7 +234,11 @@ def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
         and isinstance(made.func.value, (ast.Call, ast.IfExp))
     ):
         return _is_on_cpu(code, made.func.value, module)
-    return code.program.name_of(made.func, module) in _MAKES_TENSOR and argument(made, "device") is None
+    place = argument(made, "device")
+    if isinstance(place, ast.Call) and code.program.name_of(place.func, module) == "torch.device":
+        place = argument(place, "type", 0)
+    is_left_there = place is None or code.values.of(place, module) in ("cpu", None)
+    return code.program.name_of(made.func, module) in _MAKES_TENSOR and is_left_there
 
 
 def _wrong_length(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ def _side_as_seen(test: ast.AST, code: Code) -> bool | None:
     """Return the same, by what a condition was in the processes that were followed."""
     seen = [one.values.get(test, UNKNOWN) for one in code.followed]
     is_enough = len(seen) == code.world_size or (len(seen) > 2 and not code.names_parts_of_a_model)  # noqa: PLR2004
-    if not is_enough or not all(isinstance(one, (bool, NoneType)) for one in seen):
+    if not seen or not is_enough or not all(isinstance(one, (bool, NoneType)) for one in seen):
         return None
     first, *others = map(bool, seen)
     return None if first in others else first

@@ -154,6 +154,8 @@ class Attributes(Expressions):
             return self.argv
         if whole == "sys.modules":
             return Container(dict(self.modules), is_open=True)
+        if whole in self.program.modules:
+            return self.imported(whole)  # of a folder without __init__.py
         return CONSTANTS.get(whole, External(whole))
 
     def set_attribute(self, owner: Any, name: str, value: Any) -> None:

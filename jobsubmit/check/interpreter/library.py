@@ -297,6 +297,14 @@ def _nothing(run: Calls, args: list[Any], keywords: dict[str, Any]) -> None:
     return None
 
 
+# They return the model that they are given, or one that stands for it.
+_GIVE_BACK = (
+    "compile",
+    "torch.compile",
+    "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+    "apex.parallel.convert_syncbn_model",
+)
+
 FUNCTIONS: Mapping[str, _Known] = {
     **dict.fromkeys(("print", "random.seed", "torch.manual_seed", "numpy.random.seed", "warnings.warn"), _nothing),
     **dict.fromkeys(("torch.cuda.manual_seed_all", "torch.cuda.manual_seed", "torch.cuda.set_device"), _nothing),
@@ -312,7 +320,7 @@ FUNCTIONS: Mapping[str, _Known] = {
     "enumerate": _enumerate,
     "zip": _zip,
     **dict.fromkeys(_MOMENTS, lambda run, args, keywords: MOMENT),
-    "compile": lambda run, args, keywords: args[0],
+    **dict.fromkeys(_GIVE_BACK, lambda run, args, keywords: args[0] if args else UNKNOWN),
     "next": lambda run, args, keywords: item_of(args[0]),
     "map": _map,
     "filter": _filter,

@@ -27,6 +27,7 @@ from jobsubmit.check.interpreter.rehearsal import (
 )
 from jobsubmit.check.interpreter.signals import BREAK, CONTINUE, LEFT, Ended, Raised
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import walk
 
 _LONGEST_LOOP = 128  # passes that are followed one by one
 _FIRST_PASSES, _MOST_STEPS_OF_PASS = 3, 400  # passes that are followed one by one in any case, and if they are short
@@ -182,9 +183,23 @@ class Loops(Branches):
                     self.either(one_pass, lambda: None, is_doubtful=False)
                     if not self.has_changed:
                         break
+                else:
+                    self._forget_numbers(node, scope)
         finally:
             self.unknown_loops -= 1
         return self.block(node.orelse, scope) if node.orelse else None
+
+    def _forget_numbers(self, loop: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> None:
+        """Forget the numbers of variables that a loop sets: in a later pass, it may come to where it sets them."""
+        stored = {
+            node.id
+            for one in loop.body
+            for node in walk(one)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        for name in stored & scope.names.keys():
+            if type(scope.names[name]) in (int, float):
+                self.set_name(name, UNKNOWN, scope)
 
     def follow_while(self, node: ast.While, scope: Scope) -> Any:
         with self._loop():

@@ -88,13 +88,17 @@ class Own:
 
 
 class Record:
-    """An object of a class of the program, or of a library; one of a mapping's class has `entries`, too."""
+    """An object of a class of the program, or of a library; one of a mapping's class has `entries`, too.
 
-    __slots__ = ("born", "content", "entries", "is_open", "kind")
+    It `is_moved` if any branch has put it on a GPU.
+    """
+
+    __slots__ = ("born", "content", "entries", "is_moved", "is_open", "kind")
 
     def __init__(self, kind: ClassValue | External, *, is_open: bool = False, entries: Container | None = None) -> None:
         self.kind, self.is_open, self.entries = kind, is_open, entries
         self.content: dict[str, Any] = {}
+        self.is_moved = False
         self.born = next(_births)
 
 
@@ -231,7 +235,8 @@ class Memory:
                 is_open = is_open or other_open or (differs and not isinstance(one, Scope))
             if is_open == one.is_open and _are_alike(content, one.content):
                 continue
-            is_changed = is_changed or not _are_alike(_known_to(one, content), one.content)
+            is_opened = isinstance(one, Container) and is_open and not one.is_open
+            is_changed = is_changed or is_opened or not _are_alike(_known_to(one, content), one.content)
             _put(one, content, is_open=is_open)
         return is_changed
 
@@ -293,6 +298,7 @@ def joined(one: Any, other: Any, otherwise: Any = UNKNOWN, depth: int = 0) -> An
     is_object = isinstance(one, Record) and isinstance(one.kind, ClassValue) and one.entries is None
     if is_object and isinstance(other, Record) and one.kind == other.kind and depth < _DEEPEST_JOINED:
         made = Record(one.kind, is_open=True)
+        made.is_moved = one.is_moved or other.is_moved
         made.content, _ = _joined_content(one.content, other.content, otherwise, is_kept=True, depth=depth + 1)
         return made
     return UNKNOWN if one is UNKNOWN or other is UNKNOWN else otherwise
@@ -321,7 +327,8 @@ def _are_alike(one: Any, other: Any, depth: int = 0) -> bool:
 
 
 def _are_same_kind(one: Record, other: Record, depth: int) -> bool:
-    return one.kind == other.kind and _are_alike(one.entries, other.entries, depth + 1)
+    is_same = one.kind == other.kind and one.is_moved == other.is_moved
+    return is_same and _are_alike(one.entries, other.entries, depth + 1)
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.loading.loaders import OF_RANK, sampler_of
 from jobsubmit.check.origins import is_seed_of_rank, origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Module, spelled, unparsed
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 
 # Words of programs that give each process its own part in another way.
@@ -24,6 +24,10 @@ _PARTS = frozenset(
 _MAKE_PARTS = ("collate_fn", "worker_init_fn")
 _MOST_ENTERED = 60
 _AT_RANDOM = re.compile(r"(?:^|\.)(?:rand(?:int|perm|n|range)?|random\w*|choices?|sample|shuffle|permutation|uniform)$")
+_OF_PARTS = re.compile(r"split|chunk|part|shard", re.IGNORECASE)
+_CHOOSES = re.compile(r"(?:^|\.)(?:rand(?:int|perm|range)|choices?|sample|shuffle|permutation)$")
+_NOT_TRAINING = re.compile(r"val|test|eval|dev(?!ice)")
+_MAKES_ORDER = ("__init__", "__iter__", "__next__")
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _SEEDERS = ("manual_seed", "seed", "seed_everything", "set_seed")
 
@@ -51,8 +55,28 @@ def draws_samples(code: Code, loader: ast.Call, module: Module) -> bool:
     is_shuffling |= sampler is not None and "RandomSampler" in words_of(code, sampler, module)
     if is_shuffling:
         return not any(True for _ in _loops_over_epochs(code))
-    calls = (spelled(node.func) for node in _makes_data(code, loader, module) if isinstance(node, ast.Call))
-    return any(map(_AT_RANDOM.search, calls))
+    nodes = _makes_data(code, loader, module)
+    getters = [one for one in nodes if isinstance(one, ast.FunctionDef) and one.name == "__getitem__"]
+    if any(not _reads_index(one) for one in getters):
+        return any(isinstance(one, ast.Call) and _AT_RANDOM.search(spelled(one.func)) for one in nodes)
+    makers = [one for one in nodes if isinstance(one, FUNCTIONS) and (one.name in _MAKES_ORDER or not _is_method(one))]
+    return any(_chooses(inner) for one in makers for inner in walk(one))
+
+
+def _reads_index(getter: ast.FunctionDef) -> bool:
+    """Return whether a data set gives the sample that it is asked for."""
+    names = [arg.arg for arg in getter.args.args[1:2]]
+    uses = [one for one in walk(getter) if isinstance(one, ast.Name) and one.id in names]
+    first = min(uses, key=lambda one: (one.lineno, isinstance(one.ctx, ast.Store)), default=None)
+    return first is not None and isinstance(first.ctx, ast.Load)
+
+
+def _is_method(function: Function) -> bool:
+    return [arg.arg for arg in function.args.args[:1]] in (["self"], ["cls"])
+
+
+def _chooses(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _CHOOSES.search(spelled(node.func)) is not None
 
 
 def _makes_data(code: Code, loader: ast.Call, module: Module) -> set[ast.AST]:
@@ -90,9 +114,13 @@ def _names_part(node: ast.AST) -> bool:
 
 
 def _cuts_by_rank(node: ast.AST) -> bool:
-    """Return whether an expression takes a part by the rank of the process: `data[rank::size]`, `data.shard(…)`."""
+    """Return whether an expression takes a part by the rank of the process: `data[rank::size]`, `data.shard(…)`.
+
+    Of a list of parts it takes one: `np.array_split(files, size)[rank]`.
+    """
     if isinstance(node, ast.Subscript):
-        return isinstance(node.slice, ast.Slice) and OF_RANK.search(unparsed(node.slice)) is not None
+        is_part = isinstance(node.slice, ast.Slice) or _OF_PARTS.search(unparsed(node.value)) is not None
+        return is_part and OF_RANK.search(unparsed(node.slice)) is not None
     if not isinstance(node, ast.Call):
         return False
     name = unparsed(node.func).rpartition(".")[2]
@@ -113,7 +141,9 @@ def _draws_own_order(code: Code) -> bool:
 
 def has_epochs(code: Code) -> bool:
     """Return whether a loop goes through the data several times: over the epochs, or over a loader without an end."""
-    if any(True for _ in _loops_over_epochs(code)):
+    if any(True for _ in _loops_over_epochs(code)) or any(
+        _begins_again(code, handler, module) for module, handler in code.program.of(ast.ExceptHandler)
+    ):
         return True
     for _, node in code.program.of(ast.While):
         if isinstance(node.test, ast.Compare) or getattr(node.test, "value", False):
@@ -122,6 +152,15 @@ def has_epochs(code: Code) -> bool:
             if any("loader" in unparsed(source) for source in sources):
                 return True
     return False
+
+
+def _begins_again(code: Code, handler: ast.ExceptHandler, module: Module) -> bool:
+    """Return whether the loader of the training begins again at its end: `except StopIteration: it = iter(loader)`."""
+    calls = (node for one in handler.body for node in walk(one) if isinstance(node, ast.Call))
+    is_of_end = handler.type is not None and unparsed(handler.type) == "StopIteration"
+    begun = [unparsed(call.args[0]) for call in calls if unparsed(call.func) == "iter" and call.args]
+    is_reached = bool(code.reached.of(handler.body[0], module))
+    return is_of_end and is_reached and any(not _NOT_TRAINING.search(name.lower()) for name in begun)
 
 
 def _loops_over_epochs(code: Code) -> Iterator[ast.For]:

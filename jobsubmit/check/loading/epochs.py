@@ -55,7 +55,9 @@ def _draws_by_epoch(code: Code, name: str) -> bool:
     if found is None or not isinstance(found[1], ast.ClassDef):
         return False
     goes, setter = own_method(found[1], "__iter__"), own_method(found[1], "set_epoch")
-    text = "" if goes is None or setter is None else unparsed(goes)
+    bases = [code.program.name_of(base, found[0]) for base in found[1].bases]
+    is_based = any(base.startswith("torch.") and base.endswith(".DistributedSampler") for base in bases)
+    text = "" if goes is None or (setter is None and not is_based) else unparsed(goes)
     counts = re.search(r"self\.epoch (?:\+=|=) ", text) is not None  # it goes on by itself
     return "self.epoch" in text and not counts
 

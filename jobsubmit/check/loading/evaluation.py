@@ -88,18 +88,15 @@ def _not_combined(code: Code) -> Iterator[Finding]:
             continue
         home, function, name = found
         if (alone := _left_alone(finder, function, home)) is not None:
-            yield Finding(
-                "warning",
-                "part-as-whole",
-                home.where(alone),
-                f"{name}() combines other figures of all processes, but not {unparsed(alone.args[0])}",
-                "combine it as well, before the meter gets it",
-            )
+            yield _not_this_one(name, alone, home)
             return
         looped = [(module, one) for one in _looped(call, function)] + [(home, one) for one in _looped_fields(function)]
         tested = ((at, loader) for at, loader in looped if "train" not in unparsed(loader).lower())
         if not any(_is_divided(code, loader, at) for at, loader in tested):
             continue
+        if (alone := _meter_left_alone(finder, function, home)) is not None:
+            yield _not_this_one(name, alone, home)
+            return
         if (meter := _returned_as_it_is(finder, function, home)) is not None:
             yield Finding(
                 "warning",
@@ -111,7 +108,7 @@ def _not_combined(code: Code) -> Iterator[Finding]:
             )
             return
         is_combined = _combines(finder, walk(function), home) or _combines(finder, _uses(call, module), module)
-        if returned_values(function) and not is_combined and not is_guarded_by_rank(code, call, module):
+        if returned_values(function) and not is_combined and not _is_for_one(code, call, module):
             yield Finding(
                 "warning",
                 "part-as-whole",
@@ -120,6 +117,21 @@ def _not_combined(code: Code) -> Iterator[Finding]:
                 "add up the counts of all processes with dist.all_reduce, or test without a DistributedSampler",
             )
             return
+
+
+def _is_for_one(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:
+    """Return whether the rank decides whether a call is made, or every call that leads to it."""
+    if is_guarded_by_rank(code, call, module) or code.is_of_one(call):
+        return True
+    function = module.function_of(call)
+    callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
+    return bool(callers) and all(_is_for_one(code, one, home, depth + 1) for home, one in callers)
+
+
+def _not_this_one(name: str, alone: ast.Call, home: Module) -> Finding:
+    text = f"{name}() combines other figures of all processes, but not {unparsed(alone.args[0])}"
+    hint = "combine it as well, before the meter gets it"
+    return Finding("warning", "part-as-whole", home.where(alone), text, hint)
 
 
 def _validation(code: Code, call: ast.Call, module: Module) -> tuple[Module, Function, str] | None:
@@ -154,6 +166,63 @@ def _left_alone(finder: CollectiveFinder, function: Function, home: Module) -> a
     return alone[0] if alone else None
 
 
+def _meter_left_alone(finder: CollectiveFinder, function: Function, home: Module) -> ast.Call | None:
+    """Return the same for meters from which results are computed, where others are combined in place.
+
+    `dist.all_reduce(loss)`, but not the counts of which the accuracy is made that the function returns.
+    """
+    nodes = [node for node in walk(function) if isinstance(node, ast.Call)]
+    sums = [node for node in nodes if _combines(finder, [node], home)]
+    inside = [one for _, _, one in finder.code.program.methods.get("update", ())]
+    if not sums or any(_is_adding_up(node) for one in inside for node in walk(one)):
+        return None
+    given = _names_in(*(one for node in sums for one in (*node.args, *node.keywords)))
+    given |= {spelled(node.func).partition(".")[0] for node in sums if isinstance(node.func, ast.Attribute)}
+    loops = (node for node in walk(function) if isinstance(node, ast.For))
+    given |= {name for loop in loops if _names_in(loop.target) & given for name in _names_in(loop.iter)}
+    combined = _leading_from(function, given | _combined_in(finder, function, home))
+    sources, sent = _leading_to(function, _names_in(*returned_values(function))), _leading_to(function, given)
+    updates = [
+        node
+        for node in nodes
+        if isinstance(node.func, ast.Attribute)
+        and (node.func.attr == "update" and node.args and isinstance(node.func.value, ast.Name))
+        and (node.func.value.id in sources and not _OF_TIME.search(unparsed(node)))
+    ]
+    alone = [node for node in updates if not _names_in(*node.args) & combined and not _names_in(node.func) & sent]
+    return alone[0] if alone and len(alone) < len(updates) else None
+
+
+def _names_in(*nodes: ast.AST) -> set[str]:
+    return {one.id for node in nodes for one in walk(node) if isinstance(one, ast.Name)}
+
+
+def _leading_to(function: Function, names: set[str]) -> set[str]:
+    """Return some variables of a function, and those from which these are computed."""
+    return _linked(names, [*_assigned_names(function)])
+
+
+def _leading_from(function: Function, names: set[str]) -> set[str]:
+    """Return some variables of a function, and those that are computed from them."""
+    return _linked(names, [(sources, targets) for targets, sources in _assigned_names(function)])
+
+
+def _assigned_names(function: Function) -> Iterator[tuple[set[str], set[str]]]:
+    """Yield the variables that each assignment of a function sets, with those that it reads."""
+    for node in walk(function):
+        if isinstance(node, ast.Assign):
+            yield _names_in(*node.targets), _names_in(node.value)
+
+
+def _linked(names: set[str], links: Sequence[tuple[set[str], set[str]]]) -> set[str]:
+    """Return some names, and all to which links lead from them."""
+    found, before = names, set[str]()
+    while found != before:
+        before = found
+        found = found.union(*(ends for begins, ends in links if begins & found))
+    return found
+
+
 def _combined_in(finder: CollectiveFinder, function: Function, home: Module) -> set[str]:
     """Return the variables of a function that are set to combined figures."""
     return {
@@ -169,7 +238,7 @@ def _returned_as_it_is(finder: CollectiveFinder, function: Function, home: Modul
     """Return the meter that a function returns with the figures of one process, and combines them for its log only."""
     returned = [one for one in returned_values(function) if not isinstance(one, ast.Constant)]
     meter = returned[0] if len(returned) == 1 else None
-    if not isinstance(meter, ast.Name):
+    if not isinstance(meter, ast.Name) or _is_mapping(meter, function):
         return None
     nodes = [node for node in walk(function) if isinstance(node, ast.Call)]
     named = [(node, *spelled(node.func).rpartition(".")[::2]) for node in nodes]
@@ -185,6 +254,14 @@ def _returned_as_it_is(finder: CollectiveFinder, function: Function, home: Modul
     is_put_in = any(_names_one(node, combined) for node in filled)
     is_put_in |= any(_names_one(node, {meter.id}) and _names_one(node, combined) for node in _stored_in(function))
     return None if is_put_in or len(inside) < len({method for _, method in calls}) else meter
+
+
+def _is_mapping(name: ast.Name, function: Function) -> bool:
+    """Return whether a variable is set to a mapping that is put together here, of figures that are known by then."""
+    stores = (node for node in walk(function) if isinstance(node, ast.Assign))
+    return any(
+        isinstance(node.value, (ast.Dict, ast.DictComp)) and spelled(node.targets[0]) == name.id for node in stores
+    )
 
 
 def _stored_in(function: Function) -> Iterator[ast.AST]:

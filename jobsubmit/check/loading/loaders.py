@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import LOADERS, Code, trains
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.module import Module, class_around, own_method, unparsed
+from jobsubmit.check.program.module import Function, Module, class_around, own_method, unparsed
+from jobsubmit.check.program.tree import walk
 
 OF_RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
 _NOT_TRAINING = re.compile(r"val(?!u)|(?<!la)test|eval|dev(?!ice|el)|infer|predict|sample_loader|calib")
@@ -22,8 +23,14 @@ def is_loader(code: Code, name: str) -> bool:
     if found is None or not isinstance(found[1], ast.ClassDef):
         return name in LOADERS
     maker = own_method(found[1], "__init__")
-    takes_all = maker is None or (maker.args.vararg is not None and maker.args.kwarg is not None)
+    takes_all = maker is None or (maker.args.kwarg is not None and not _gives_sampler(maker))
     return takes_all and any(code.program.name_of(base, found[0]) in LOADERS for base in found[1].bases)
+
+
+def _gives_sampler(maker: Function) -> bool:
+    """Return whether a method gives the class above a sampler of its own."""
+    calls = (node for node in walk(maker) if isinstance(node, ast.Call) and unparsed(node.func).endswith(".__init__"))
+    return any(keyword.arg in ("sampler", "batch_sampler") for call in calls for keyword in call.keywords)
 
 
 def sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:

@@ -359,10 +359,10 @@ def _is_one_group(code: Code) -> bool:
 def _given_by_position(code: Code) -> Iterator[Finding]:
     """Yield a warning for `load(files, args.local_rank, args.gpus_per_node)`: each node would get the same parts."""
     for module, call, _ in code.reached.calls:
-        about = f"{spelled(call.func)} {unparsed(call.args[0])}" if call.args else ""
-        for part, count in itertools.pairwise(call.args) if _OF_DATA.search(about) else ():
-            is_number = isinstance(part, (ast.Name, ast.Attribute)) and "local_rank" in spelled(part)
-            if is_number and _COUNTS_NODE.search(unparsed(count)):
+        for part, count in itertools.pairwise(call.args):
+            if "local_rank" not in spelled(part) or not _COUNTS_NODE.search(unparsed(count)):
+                continue
+            if _OF_DATA.search(f"{spelled(call.func)} {unparsed(call.args[0])}"):
                 yield _counted_in_node(code, part, module)
                 return
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.code import FSDP, Code, is_count, is_sharding
 from jobsubmit.check.loading.divided import draws_samples, is_divided_before
 from jobsubmit.check.loading.loaders import OF_RANK, calls_made, is_for_training, is_loader, is_sampler, sampler_of
 from jobsubmit.check.loading.seeds import seeded_by_rank
@@ -20,6 +20,9 @@ from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _IS_PART_OF_VALIDATION = re.compile(r"subset\((?:\w+\.)*(?:val|test|eval|dev)")
+_DIVIDES = re.compile(
+    r"^(?:chunk|split|scatter|narrow|tensor_split)$|_by_rank|shard_batch|seq\w*parallel|context_parallel"
+)
 _DISTRIBUTED_OF_TIMM = 23  # the position of that argument of create_loader
 _ALL_DATA = "each process gets all of the data from this loader: an epoch takes as long as with one process"
 _ALL_DATA_IN_ORDER = (
@@ -44,7 +47,9 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loader from which each process of a data-parallel training gets all data."""
     if not (code.leaves_data_to_program and code.is_parallel):
         return
-    if not (code.wraps_models or code.has_only_engine):
+    shards = any(name.endswith(FSDP) and is_sharding(name) for _, _, name in code.reached.calls)
+    shards = shards and not code.names_parts_of_a_model and not any(_DIVIDES.search(name) for name in code.names_in_use)
+    if not (code.wraps_models or code.has_only_engine or shards):
         return
     loaders = [(module, call) for module, call, name in code.reached.calls if is_loader(code, name)]
     has_some = any(may_give_parts(code, call, module) for module, call in loaders)
@@ -212,12 +217,19 @@ def _no_steps(code: Code) -> Iterator[Finding]:
 def may_give_parts(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether a loader has a sampler, and any but those that go through all data."""
     sampler = sampler_of(code, call, module)
-    if sampler is None:
+    if sampler is None or _gets_none(code, call):
         return False
     parts = [(home, one) for home, part in origins(code, sampler, module) for one in _choices(part)]
     names = (code.program.name_of(one.func, home) for home, one in parts if isinstance(one, ast.Call))
     samplers = {name for name in names if "ampler" in name}
     return not samplers or not samplers <= _OF_ALL
+
+
+def _gets_none(code: Code, call: ast.Call) -> bool:
+    """Return whether the processes that were followed make a loader, and never with a sampler."""
+    events = [event for one in code.followed[:1] for event in one.events.values() if event.call is call]
+    given = [event.argument(*one) for event in events for one in (("sampler", 3), ("batch_sampler", 4))]
+    return bool(events) and all(one is None for one in given)
 
 
 def _is_of_all_data(code: Code, call: ast.Call, module: Module) -> bool:

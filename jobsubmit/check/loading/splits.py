@@ -100,8 +100,9 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
         if not whole:
             seeds = []  # numpy.random.seed() is not for a new generator
         cuts = [] if name in _SPLIT_BY_THEMSELVES else list(_cuts(call, module))
-        if not (name in _SPLIT_BY_THEMSELVES or cuts):
-            continue
+        makes_parts = any(cut.lower is None or cut.upper is not None or cut.step is not None for cut in cuts)
+        if not (name in _SPLIT_BY_THEMSELVES or makes_parts):
+            continue  # `order[n:]` alone is the rest of what was taken in batches
         is_in_two = name in _SPLIT_BY_THEMSELVES or {cut.lower is None for cut in cuts} == {True, False}
         if not seeds:
             why = f"nothing seeds {unparsed(call.func)}()"
@@ -175,6 +176,11 @@ def _of_generator(code: Code, call: ast.Call, module: Module) -> str:
     return f"numpy.random.{call.func.attr}" if is_new and not is_seeded else ""  # type: ignore[attr-defined] # it is an attribute
 
 
+def _is_in_few(split: ast.Call) -> bool:
+    """Return whether np.split() gets a few places to cut at: those that are computed may cut batches."""
+    return len(split.args) > 1 and not isinstance(split.args[1], ast.Call)
+
+
 def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
     """Yield how what a call shuffles is cut into parts afterwards: `files[:n]`, `files[rank::world]`.
 
@@ -193,14 +199,16 @@ def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.lineno >= call.lineno:
             if unparsed(node.value) in names and not _shortens(node, module) and not _is_of_pass(node, module):
                 yield node.slice
-        if isinstance(node, ast.Call) and unparsed(node.func).endswith("np.split") and node.args:
+        if isinstance(node, ast.Call) and unparsed(node.func).endswith("np.split") and _is_in_few(node):
             if unparsed(node.args[0]) in names and node.lineno >= call.lineno:
                 yield from (ast.Slice(), ast.Slice(lower=ast.Constant(0)))  # it cuts into a first part and the rest
 
 
 def _is_of_pass(part: ast.Subscript, module: Module) -> bool:
     """Return whether each pass of a loop takes the next part: `for i in range(0, n, 8): batch = data[i : i + 8]`."""
-    loops = (above for above in module.above(part) if isinstance(above, ast.For))
+    above = module.above(part)
+    loops = [one for one in above if isinstance(one, ast.For)]
+    loops += [loop for one in above for loop in getattr(one, "generators", ())]
     counters = {unparsed(node) for loop in loops for node in walk(loop.target)}
     lower = part.slice.lower if isinstance(part.slice, ast.Slice) else None
     return lower is not None and any(unparsed(node) in counters for node in walk(lower))

@@ -28,6 +28,7 @@ from jobsubmit.check.wrapper import is_wrapped, names_of_wrappers
 from jobsubmit.common.finding import Finding
 
 _WITHOUT = re.compile(r"(?:without|wo)_(?:ddp|parallel)$")
+OPTIMIZER = re.compile(r"optim|opt\b|scaler|adam|sgd")
 _NO_TRAINING = re.compile(r"val|eval|test|infer|predict|sample|generate|save")
 
 
@@ -54,6 +55,8 @@ def inner_called(code: Code) -> Iterator[Finding]:
             or _is_own_field(code, inner, module)
             or not (_is_of_training(code, call, module) or _calls_training(code, call, module))
             or _is_called_too(code, inner.value, call, module)
+            or _is_for_wrapper(call, inner.value, module)
+            or getattr(module.parents.get(call), "attr", "") == "detach"
             or code.is_past_wrapper(call) is False
         ):
             continue
@@ -293,11 +296,43 @@ def may_train(node: ast.AST) -> TypeGuard[Function]:
 
 
 def _is_called_too(code: Code, wrapper: ast.expr, call: ast.Call, module: Module) -> bool:
-    """Return whether the wrapper itself is called in the same function, with gradients: then that may be the step."""
+    """Return whether the wrapper itself is called before the same step, with gradients: then that may average them."""
     spelled_so = unparsed(wrapper)
-    calls = (node for node in walk(module.scope_of(call)) if isinstance(node, ast.Call))
+    statements: list[ast.AST] = [*_until_step(call, module)] or [module.scope_of(call)]
+    calls = (node for one in statements for node in walk(one) if isinstance(node, ast.Call))
     calls = (one for one in calls if unparsed(one.func) == spelled_so and code.reached.of(one, module))
     return any(not without_gradients(one, module) for one in calls)
+
+
+def _is_for_wrapper(call: ast.Call, wrapper: ast.expr, module: Module) -> bool:
+    """Return whether what a call makes is given to a function together with the wrapper, as a batch is."""
+    statement = module.parents.get(call)
+    made = {unparsed(one) for one in statement.targets} if isinstance(statement, ast.Assign) else set()
+    calls = (node for node in walk(module.scope_of(call)) if isinstance(node, ast.Call) and len(node.args) > 1)
+    return any(unparsed(wrapper) in given and made & given for given in ({*map(unparsed, one.args)} for one in calls))
+
+
+def _until_step(call: ast.Call, module: Module) -> list[ast.stmt]:
+    """Return the statements of the innermost block around a call that also steps after it, up to this step."""
+    inner: ast.AST = call
+    for above in module.above(call):
+        for body in (getattr(above, name, None) for name in ("body", "orelse")):
+            if isinstance(body, list) and inner in body:
+                begin = body.index(inner)
+                ends = (place for place, one in enumerate(body) if place > begin and _steps(one))
+                if (end := next(ends, None)) is not None:
+                    return body[: end + 1]
+        if isinstance(above, FUNCTIONS):
+            break
+        inner = above
+    return []
+
+
+def _steps(statement: ast.stmt) -> bool:
+    """Return whether an optimizer, or a scaler with one, updates a model in a statement."""
+    calls = (node for node in walk(statement) if isinstance(node, ast.Call))
+    owners = (one.func.value for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr == "step")
+    return any(OPTIMIZER.search(unparsed(one).lower()) for one in owners)
 
 
 def without_gradients(node: ast.AST, module: Module) -> bool:

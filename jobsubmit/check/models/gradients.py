@@ -71,7 +71,7 @@ def check_gradients(code: Code) -> Iterator[Finding]:
     is_average = is_divided or _divides_losses(code)
     if is_divided and not wrapped and not code.has_framework and len(reduced) == 1:
         yield from _divided_again(code, wrapped, f"the all_reduce() at {module.where(call)}")
-    if not is_average:
+    if not is_average and not adds_samples(code):
         yield Finding(
             "warning",
             "sum-not-divided",
@@ -79,6 +79,12 @@ def check_gradients(code: Code) -> Iterator[Finding]:
             "the gradients are summed over all processes and never divided: they are world_size times too large",
             "divide by dist.get_world_size(), or use op=dist.ReduceOp.AVG (NCCL)",
         )
+
+
+def adds_samples(code: Code) -> bool:
+    """Return whether a loss is the sum over its samples, so that the sum over the processes is one as well."""
+    given = (one for _, call, _ in code.reached.calls for one in call.keywords if one.arg == "reduction")
+    return any(isinstance(one.value, ast.Constant) and one.value.value == "sum" for one in given)
 
 
 def reduced_gradients(code: Code) -> list[tuple[Module, ast.Call]]:
@@ -341,13 +347,11 @@ def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
         inner = inner.value
     if not isinstance(node, ast.Name) or depth > _DEEPEST:
         return False
-    scope = module.function_of(node) or module.tree
     if _GRADIENT.search(node.id):
         return True
-    for statement in walk(scope):
-        if isinstance(statement, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == node.id for t in statement.targets
-        ):
+    for store in module.stores.get((module.scope_of(node), node.id), ()):
+        statement = module.parents[store]
+        if isinstance(statement, ast.Assign):
             parts = list(walk(statement.value))
             if any(isinstance(part, ast.Attribute) and part.attr in _NORMS for part in parts):
                 continue

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from jobsubmit.check.code import INIT, Code, is_ddp, is_sharding, trains
 from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.collectives.calls import finder_of
+from jobsubmit.check.models.bypassing import OPTIMIZER
+from jobsubmit.check.models.gradients import reduced_gradients
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
@@ -19,13 +21,17 @@ from jobsubmit.common.finding import Finding
 # What may average gradients or parameters, or share the model in another way, beside collectives of the program's own.
 _SHARES = re.compile(
     r"FullySharded|fully_shard|parallelize|replicate|DTensor|DeviceMesh|device_mesh|Distributed\w*Optim"
-    r"|LocalSGD|[Mm]odelAverag|register_\w*hook|\brpc\b|init_rpc|[Pp]ipelin(?:e_|ing)|PipelineStage|GPipe|horovod|\bhvd\b"
+    r"|LocalSGD|[Mm]odelAverag|register_(?!forward)\w*hook|\brpc\b|init_rpc|[Pp]ipelin(?:e_|ing)|PipelineStage|GPipe|horovod|\bhvd\b"
     r"|^apex$|SyncFunction|Join\b"
 )
 # Collectives that the program may share its model by in ways that are not looked at.
 _SENDS = re.compile(r"(?:^|\.)(?:i?send|i?recv|all_to_all|reduce_scatter|batch_isend_irecv)|coalesced")
-_OF_MODEL = re.compile(r"grad|param|weights|\.weight\b|flat|bucket|buffer|state_dict|\bmodel\b|\bp\b")
-_OF_VALUE = re.compile(r"grad|param|weights|\.weight\b|flat|bucket|buffer|state_dict")
+_OF_MODEL = re.compile(
+    r"grad|param(?!s\.(?!data\b|grad\b|detach\b)\w)|weights|\.weight\b|flat|bucket|buffer|state_dict|\bmodel\b|\bp\b"
+)
+_OF_VALUE = re.compile(
+    r"grad|param(?!s\.(?!data\b|grad\b|detach\b)\w)|weights|\.weight\b|flat|bucket|buffer|state_dict"
+)
 _WRAPS_OTHERWISE = re.compile(
     r"parallel|ddp|fsdp|wrap|reduce|gather|broadcast|sync|prepare|horovod|hvd|distribut|with_|strategy|engine",
     re.IGNORECASE,
@@ -40,6 +46,7 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
     if code.has_framework or not code.is_parallel:
         return
     yield from itertools.islice(_wrapped_with_gpus_only(code), 1)
+    yield from _averaged_too_late(code)
     if (code.looks_up_names and not code.followed_whole) or code.program.unread:
         return
     yield from _not_averaged_everywhere(code)
@@ -192,10 +199,45 @@ def _not_averaged_everywhere(code: Code) -> Iterator[Finding]:
             return
 
 
+def _averaged_too_late(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a step that applies gradients which the same block averages only after that."""
+    if _may_wrap(code) or any(is_sharding(name) for _, _, name in code.reached.calls):
+        return
+    averages = reduced_gradients(code)
+    for module, call, _ in code.reached.calls:
+        statement = module.parents.get(call)
+        if not isinstance(statement, ast.Expr) or getattr(call.func, "attr", "") != "step" or call.args:
+            continue
+        own = [one for home, one in averages if home is module and module.scope_of(one) is module.scope_of(call)]
+        if not own or "sched" in unparsed(call.func):
+            continue
+        block, place = _block_around(statement, module)
+        after = [node for one in block[place + 1 :] for node in walk(one)]
+        before = [node for one in block[:place] for node in walk(one)]
+        is_late = any(one in after for one in own) and not any(one in before for one in own)
+        if is_late and not any(isinstance(one, ast.Call) and _is_backward(one) for one in after):
+            yield Finding(
+                "warning",
+                "never-synchronized",
+                module.where(call),
+                "this step applies the gradients before they are averaged over the processes: each process trains a "
+                "model of its own",
+                "average them between backward() and step()",
+            )
+            return
+
+
+def _block_around(statement: ast.stmt, module: Module) -> tuple[list[ast.stmt], int]:
+    """Return the block that a statement is in, and its place in it."""
+    fields = ast.iter_fields(module.parents[statement])
+    block = next((one for _, one in fields if isinstance(one, list) and statement in one), [statement])
+    return block, block.index(statement)
+
+
 def _since_backward(step: ast.Expr, module: Module) -> list[ast.stmt] | None:
     """Return the statements between the last `backward()` of a block and a step in it; None if there is none."""
-    block = next((one for _, one in ast.iter_fields(module.parents[step]) if isinstance(one, list) and step in one), [])
-    before = block[: block.index(step)] if step in block else []
+    block, place = _block_around(step, module)
+    before = block[:place]
     places = [place for place, one in enumerate(before) if isinstance(one, ast.Expr) and trains(one)]
     return before[places[-1] + 1 :] if places else None
 
@@ -273,9 +315,12 @@ def _is_before_training(code: Code, node: ast.AST, module: Module, depth: int = 
     return depth < _DEEPEST and all(_is_before_training(code, call, home, depth + 1) for home, call in calls)
 
 
-def _steps(code: Code, call: ast.Call, module: Module) -> bool:
-    """Return whether an optimizer takes a step in the function that computes gradients."""
-    return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
-        for node in walk(module.scope_of(call))
-    )
+def _steps(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:
+    """Return whether an optimizer takes a step in the function that computes gradients, or in one that calls it."""
+    function = module.function_of(call)
+    calls = (node.func for node in walk(function or module.tree) if isinstance(node, ast.Call))
+    owners = [one.value for one in calls if isinstance(one, ast.Attribute) and one.attr == "step"]
+    if any(depth == 0 or OPTIMIZER.search(unparsed(one).lower()) for one in owners):
+        return True
+    callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
+    return any(_steps(code, one, home, depth + 1) for home, one in callers)

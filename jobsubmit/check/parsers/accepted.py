@@ -142,7 +142,7 @@ _NONE = Refusal("", "", None)
 class CommandLine:
     """What a program accepts. With `gaps` it may accept more; if it is not `is_strict`, it accepts any other option.
 
-    With `drops_rest`, no code reads such an option.
+    With `drops_rest`, no code reads such an option. If it `is_intermixed`, positionals may stand between options.
 
     `parsed_at` is where arguments are rejected. `namespaces` are the variables that hold the parsed arguments, and
     `supposed` those that do if nothing changes the arguments indirectly; `changed` are fields that are set indirectly.
@@ -165,6 +165,7 @@ class CommandLine:
     commands: Mapping[str, CommandLine] = field(default_factory=dict)
     needs_command: bool = False
     drops_rest: bool = False
+    is_intermixed: bool = False
 
     def command_at(self, words: Sequence[str]) -> int | None:
         """Return the position of the word that names a subcommand: the first besides options and values."""
@@ -241,9 +242,7 @@ class CommandLine:
         """Return the options and positionals that must be given and are not."""
         parser = self._parser(self._merged(), is_checked=False)
         try:
-            parser.parse_known_args(
-                [word for word in self._read(words) if (self.refusal(word) or _NONE).kind != "flag"]
-            )
+            self._parsed(parser, [word for word in self._read(words) if (self.refusal(word) or _NONE).kind != "flag"])
         except RefusedError as error:
             match = re.search(r"the following arguments are required: (.*)", str(error))
             names = set(re.split(", |/", match[1])) if match else set[str]()
@@ -256,7 +255,7 @@ class CommandLine:
         """Return the positional arguments that the program does not accept."""
         parser = self._parser(self._merged(), is_checked=False)
         try:
-            return parser.parse_known_args(self._read(words))[1]
+            return self._parsed(parser, self._read(words))[1]
         except Exception:
             return []
 
@@ -274,11 +273,14 @@ class CommandLine:
         sure = [option for option in self._merged() if option.is_sure and option.type in ("", *CONVERTERS)]
         parser = self._parser(sure, is_checked=True, is_optional=True)
         try:
-            found = vars(parser.parse_known_args(self._read(words))[0])
+            found = vars(self._parsed(parser, self._read(words))[0])
         except Exception:
             return {}
         unknown = {name for name, value in found.items() if has_gaps(value) or (value is None and self.may_fill_none)}
         return {name: value for name, value in found.items() if name not in unknown | self.changed}
+
+    def _parsed(self, parser: _Parser, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        return parser.parse_known_intermixed_args(words) if self.is_intermixed else parser.parse_known_args(words)
 
     def _parser(self, options: Iterable[Option], *, is_checked: bool, is_optional: bool = False) -> _Parser:
         parser = _Parser(**self.settings)

@@ -206,7 +206,7 @@ def _unquoted(node: ast.expr | None) -> ast.expr | None:
 
 def _spellings(prefix: str, name: str) -> tuple[str, ...]:
     whole = f"--{prefix}{name}"
-    return tuple(dict.fromkeys((whole.replace("_", "-"), whole)))
+    return tuple(dict.fromkeys((whole.replace("_", "-"), whole, whole.replace("--no_", "--no-"))))
 
 
 def _is_required(default: ast.expr | None, program: Program, module: Module) -> bool:

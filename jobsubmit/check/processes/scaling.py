@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.interpreter.follow import Followed
+from jobsubmit.check.interpreter.rehearsal import Update
 from jobsubmit.check.interpreter.scaling import Scaled
+from jobsubmit.check.models.gradients import adds_samples
 from jobsubmit.common.finding import Finding
 
 _LEFT_TO_OTHERS = frozenset(
@@ -23,7 +25,7 @@ def check_scales(code: Code) -> Iterator[Finding]:
         return
     for one in code.followed_whole[:1]:
         lonely = None if one.is_wrapped else one.scales.lonely()
-        if lonely is not None:
+        if lonely is not None and _may_be_called(code, lonely):
             yield Finding(
                 "warning",
                 "never-synchronized",
@@ -38,8 +40,14 @@ def check_scales(code: Code) -> Iterator[Finding]:
             continue
         if total < 0 and (one.is_wrapped or one.scales.sums):
             yield _divided_again(code, one)
-        elif total > 0 and one.scales.sums:
+        elif total > 0 and one.scales.sums and not adds_samples(code):
             yield _never_divided(code, one)
+
+
+def _may_be_called(code: Code, step: Update) -> bool:
+    """Return whether the function around a step is named anywhere, or a library may call it."""
+    function = step.module.function_of(step.call)
+    return function is None or code.program.uses[function.name] > 0 or code.is_for_library(function, step.module)
 
 
 def _total(one: Followed) -> int | None:

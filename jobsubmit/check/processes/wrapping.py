@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.interpreter.placing import OnCpu
 from jobsubmit.check.models.gradients import averages_all
 from jobsubmit.check.program.module import unparsed
+from jobsubmit.check.program.placed import MOVES
 from jobsubmit.common.finding import Finding
 
 _PLACES_ALL = frozenset(["set_default_device", "set_default_tensor_type", "init_empty_weights"])
@@ -38,6 +41,8 @@ def check_places_of_models(code: Code) -> Iterator[Finding]:
         return
     for one in (one for followed in code.followed[:1] for one in followed.on_cpu):
         given = unparsed(one.call.args[0]) if one.call.args else "the model"
+        if _may_move(one, given):
+            continue
         yield Finding(
             "warning",
             "model-on-cpu",
@@ -46,6 +51,13 @@ def check_places_of_models(code: Code) -> Iterator[Finding]:
             "move it first: model.to(local_rank)",
         )
         return
+
+
+def _may_move(wrap: OnCpu, model: str) -> bool:
+    """Return whether a statement before a wrapper moves something, and names the model: `model.apply(to_gpu)`."""
+    statements = wrap.module.scope_of(wrap.call).body
+    before = [unparsed(one) for one in statements if one.lineno < wrap.call.lineno]
+    return any(MOVES.search(text) and re.search(rf"\b{re.escape(model)}\b", text) for text in before)
 
 
 def _makes_on_device(code: Code) -> bool:

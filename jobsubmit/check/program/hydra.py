@@ -89,8 +89,17 @@ def compose(program: Program, words: Sequence[str], value_of: Callable[[ast.expr
     composer = _Composer(program, folder, list(_overrides(words)), is_old)
     composer.add(posixpath.splitext(file)[0] if is_old else file.removesuffix(".yaml"), "", 0)
     composer.apply()
+    if _rewrites_words(program):  # `--local_rank=1` becomes `local_rank=1`
+        names = (word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--"))
+        composer.values.update(dict.fromkeys((name for name in names if name in composer.values), UNKNOWN))
     values = interpolated(composer.values, program.attribute_stores.__contains__)
     return Composed(function, values, composer.is_complete, tuple(composer.refused), tuple(_missing(values)))
+
+
+def _rewrites_words(program: Program) -> bool:
+    """Return whether the program sets the words of its command line, before Hydra reads them."""
+    stores = program.attribute_stores.get("argv", ())
+    return any(program.name_of(node, module) == "sys.argv" for module, node in stores)
 
 
 def _text(node: ast.expr | None) -> str | None:

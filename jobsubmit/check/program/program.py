@@ -6,6 +6,7 @@ import ast
 import itertools
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -184,6 +185,12 @@ class Program:
             if isinstance(node.ctx, ast.Load):
                 found.setdefault(node.attr, []).append(node)
         return found
+
+    @cached_property
+    def uses(self) -> Counter[str]:
+        """Return how often each name stands in the program, also as an attribute."""
+        names = Counter(node.id for _, node in self.of(ast.Name))
+        return names + Counter(node.attr for _, node in self.of(ast.Attribute))
 
     @cached_property
     def named_values(self) -> Mapping[str, Sequence[tuple[Module, ast.expr]]]:

@@ -383,9 +383,9 @@ def _is_registered(node: ast.AST | None) -> bool:
 
 def _asks_whether_done(node: ast.If) -> bool:
     """Return whether a branch returns where there is a process group, or a logger, already: the first call goes on."""
-    is_question = unparsed(node.test).endswith(("is_initialized()", ".handlers", ".hasHandlers()"))
-    is_plain = is_question and not isinstance(node.test, ast.UnaryOp)
-    return is_plain and len(node.body) == 1 and isinstance(node.body[0], ast.Return) and not node.orelse
+    returns = len(node.body) == 1 and isinstance(node.body[0], ast.Return) and not node.orelse
+    is_plain = returns and not isinstance(node.test, ast.UnaryOp)
+    return is_plain and unparsed(node.test).endswith(("is_initialized()", ".handlers", ".hasHandlers()"))
 
 
 def _makes_group_once(node: ast.If) -> bool:

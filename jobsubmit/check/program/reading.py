@@ -21,8 +21,9 @@ from jobsubmit.check.program.program import LONGEST_CONFIGURATION, MOST_CONFIGUR
 from jobsubmit.check.program.tree import fields_with_nodes, walk
 
 # Modules that start processes, declare arguments, train, or load and save are read first, up to so many bytes: before
-# others, those with more of these names. Then the rest, if fewer bytes were read by then. Of others, only the imports.
-_MOST_OF_FIRST, _MOST_OF_OTHERS = 500_000, 200_000
+# others, those with more of these names. Then those with one of them, and the rest, if fewer bytes were read by then.
+# Of others, only the imports.
+_MOST_OF_FIRST, _MOST_OF_ONE_NAME, _MOST_OF_OTHERS = 500_000, 300_000, 200_000
 # Bytes of those that train themselves, and were not read whole so far: of all, and of each.
 _MOST_OF_REST, _LONGEST_OF_REST = 20_000, 30_000
 _MOST_MODULES, _LONGEST_WAY = 2000, 3
@@ -198,6 +199,10 @@ class _Reader:
                 self.weights[path] = len(_OF_FIRST & self._words(path))
         return self.weights[path]
 
+    def _most_before(self, path: str) -> int:
+        """Return how many bytes may be read before a file that is read whole all the same."""
+        return {0: _MOST_OF_OTHERS, 1: _MOST_OF_ONE_NAME}.get(self._weight(path), _MOST_OF_FIRST)
+
     def _words(self, path: str) -> frozenset[str]:
         """Return every name in a file, at least one; raise KeyError or OSError where there is no file."""
         if path not in self.words:
@@ -208,8 +213,7 @@ class _Reader:
         """Read a file; return the modules that it imports, or that others may, which were not found before."""
         try:
             data = self._data(path)
-            most = _MOST_OF_FIRST if self._weight(path) else _MOST_OF_OTHERS
-            is_skimmed = not is_whole and self.length > most
+            is_skimmed = not is_whole and self.length > self._most_before(path)
             tree = _tree(data, path, is_skimmed=is_skimmed)
         except SyntaxError as error:
             self.broken[path] = error

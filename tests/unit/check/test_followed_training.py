@@ -916,7 +916,7 @@ Models(int(os.environ["LOCAL_RANK"]))
         ("Net()", "pass", True),
         ("Net()", "self.second.cuda()", False),
         ("Net().to(number)", "pass", False),
-        ("Net()", "nn.ModuleList([self.second]).to(number)", True),
+        ("Net()", "nn.ModuleList([self.second]).to(number)", False),
         ("Net()", "torch.set_default_device('cuda')", False),
     ],
 )

@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import pytest
 from checked import findings
+from corpus import CORPUS
+
+from jobsubmit.check import run
+from jobsubmit.common.finding import Finding
 
 TRAIN = """
 import argparse
@@ -115,19 +121,45 @@ def _calls(folder: Path, parts: int) -> int:
 
 def _calls_of_checks(folder: Path) -> int:
     """Return how many functions the checks of a folder's program call."""
-    count = 0
+    return _calls_of_each_check(folder).total()
+
+
+def _calls_of_each_check(folder: Path) -> Counter[str]:
+    """Return how many functions each check of a folder's program calls, by its name; what is beside them has none."""
+    counts: Counter[str] = Counter()
+    running = [""]
+    safely = run._safely
 
     def each(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
+        counts[running[-1]] += event == "call"
+
+    def named(name: str, *rest: Any) -> list[Finding]:
+        running.append(name)
+        try:
+            return safely(name, *rest)
+        finally:
+            running.pop()
 
     before = sys.getprofile()
-    sys.setprofile(each)
-    try:
-        findings(folder, resources={"nodes": 2, "nproc_per_node": 2}, backend={"kind": "slurm", "shared_dir": "/s"})
-    finally:
-        sys.setprofile(before)
-    return count
+    with mock.patch.object(run, "_safely", named):
+        sys.setprofile(each)
+        try:
+            findings(folder, resources={"nodes": 2, "nproc_per_node": 2}, backend={"kind": "slurm", "shared_dir": "/s"})
+        finally:
+            sys.setprofile(before)
+    return counts
+
+
+def _calls_of_trainings(folder: Path, trainings: int) -> Counter[str]:
+    """Return how many functions each check calls for so many scripts like timm's, of 15 KB, in one program."""
+    folder.mkdir()
+    script = (CORPUS / "timm_train_big_ok/train.py").read_text()
+    names = [f"part{n}" for n in range(trainings)]
+    for name in names:
+        (folder / f"{name}.py").write_text(script)
+    imports, calls = (f"import {name}" for name in names), (f"{name}.main()" for name in names)
+    (folder / "train.py").write_text("\n".join([*imports, *calls, ""]))
+    return _calls_of_each_check(folder)
 
 
 def _calls_of_sums(folder: Path, steps: int) -> int:
@@ -150,6 +182,14 @@ def test_twice_the_code_is_little_more_than_twice_the_work(tmp_path: Path) -> No
     counts = [_calls(tmp_path / f"of{parts}", parts) for parts in (10, 20, 40)]
     assert counts[1] / counts[0] < 2.2
     assert counts[2] / counts[1] < 2.2
+
+
+def test_no_check_does_more_for_each_line_of_a_longer_program(tmp_path: Path) -> None:
+    _calls_of_trainings(tmp_path / "first", 1)  # imports what the checks need
+    shorter, longer = (_calls_of_trainings(tmp_path / f"of{count}", count) for count in (3, 6))
+    grown = {name: longer[name] / shorter[name] for name in longer if longer[name] > 1000}
+    assert len(grown) > 20
+    assert {name: round(by, 2) for name, by in grown.items() if by > 2.5} == {}
 
 
 def test_what_is_installed_here_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,3 +218,17 @@ def test_a_long_word_takes_little_time(tmp_path: Path) -> None:
     found = findings(tmp_path, hyperparameters={"text": "x" * 130_000})
     assert time.process_time() - begin < 5
     assert found
+
+
+def test_files_beside_a_program_are_not_gone_through_for_each_of_its_names(tmp_path: Path) -> None:
+    _calls_of_trainings(tmp_path / "first", 1)  # imports what the checks need
+    alone = _calls_of_trainings(tmp_path / "alone", 1)
+    (tmp_path / "beside").mkdir()
+    for number in range(500):
+        (tmp_path / f"beside/{number}.cpp").touch()
+    (tmp_path / "beside/part0").mkdir()
+    script = (CORPUS / "timm_train_big_ok/train.py").read_text()
+    (tmp_path / "beside/part0/__init__.py").write_text(script)
+    (tmp_path / "beside/train.py").write_text("from part0 import main, torch, logging\nimport part0\npart0.main()\n")
+    beside = _calls_of_each_check(tmp_path / "beside")
+    assert beside["imports"] < 1.5 * alone["imports"] + 2000

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
 from jobsubmit.check.parsers.accepted import Gap
 from jobsubmit.check.parsers.argparse.search import ADDS, GROUPS, LENIENT, STRICT, Search
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.known_parsers import ADDERS
 from jobsubmit.check.program.module import Module, own_method
+from jobsubmit.check.program.program import Program
 from jobsubmit.check.program.tree import children, walk
 from jobsubmit.check.program.variables import parameters
 
 _HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")
+_CHANGES_OF_LIST = ("append", "insert", "extend", "remove", "pop", "clear")
 _DEEPEST = 5  # classes above each other
 _PARSER_NAMES = ("parser", "argparser", "arg_parser", "_parser")
 
@@ -50,19 +53,24 @@ def _reads_words_from_files(search: Search, call: ast.Call, module: Module) -> b
 
 
 def _of_argv(search: Search) -> Iterator[Gap]:
-    for module, node in search.program.of(ast.Subscript, ast.Attribute, ast.Name):
-        if isinstance(node.ctx, ast.Load):
-            continue
-        if _is_sys_argv(search, node.value if isinstance(node, ast.Subscript) else node, module):
-            yield Gap(module.where(node), "sys.argv is changed")
+    yield from _settings_of_argv(search.program)
     for module, call, _ in search.calls:
-        if isinstance(call.func, ast.Attribute) and _is_sys_argv(search, call.func.value, module):
-            if call.func.attr in ("append", "insert", "extend", "remove", "pop", "clear"):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _CHANGES_OF_LIST:
+            if search.program.name_of(call.func.value, module) == "sys.argv":
                 yield Gap(module.where(call), "sys.argv is changed")
 
 
-def _is_sys_argv(search: Search, node: ast.AST, module: Module) -> bool:
-    return search.program.name_of(node, module) == "sys.argv"
+@lru_cache(maxsize=100)
+def _settings_of_argv(program: Program) -> tuple[Gap, ...]:
+    """Return where the arguments, or some of them, are set."""
+    nodes = program.of(ast.Subscript, ast.Attribute, ast.Name)
+    stores = ((module, node) for module, node in nodes if not isinstance(node.ctx, ast.Load))
+    places = ((module, node, node.value if isinstance(node, ast.Subscript) else node) for module, node in stores)
+    return tuple(
+        Gap(module.where(node), "sys.argv is changed")
+        for module, node, place in places
+        if program.name_of(place, module) == "sys.argv"
+    )
 
 
 def _is_given_away(search: Search, call: ast.Call, name: str, module: Module) -> bool:

@@ -194,16 +194,11 @@ def _entries_of_name(values: Values, name: ast.Name, module: Module, depth: int)
         assigned = values.assigned(name, module)
         return None if assigned is None else _entries(values, assigned, module, depth + 1)
     calls = values.program.calls_to(function, module)
-    named = [node for _, node in values.program.of(ast.Name, ast.Attribute) if _last_name(node) == function.name]
-    if len(named) > len(calls):  # something else may call it
+    if values.program.uses[function.name] > len(calls):  # something else may call it
         return None
     given = [(home, given_for(call, function, name.id)) for home, call in calls]
     each = [None if one is None else _entries(values, one, home, depth + 1) for home, one in given]
     return [entry for entries in each for entry in entries or ()] if each and None not in each else None
-
-
-def _last_name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _pairs(values: Values, node: ast.expr | None, module: Module, depth: int) -> list[Pair] | None:

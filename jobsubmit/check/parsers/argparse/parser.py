@@ -44,6 +44,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         drops_rest=all(how in LENIENT and _drops_rest(call, module) for module, call, how in search.parses)
         and not _reads_words_otherwise(program),
         parsed_at=module.where(call),
+        is_intermixed=any("intermixed" in how for _, _, how in of_argv),
         gaps=tuple(gaps(search)),
         settings=search.settings(),
         namespaces=namespaces(search, supposed),
