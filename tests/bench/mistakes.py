@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import itertools
 import re
 import shutil
 import sys
@@ -39,6 +40,7 @@ from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code, is_ddp, look_at
 from jobsubmit.check.program.facts import Facts
 from jobsubmit.check.program.module import Module
+from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.program import Program
 from jobsubmit.common.finding import Finding
 from jobsubmit.config import BUILT_IN
@@ -117,11 +119,34 @@ class File:
         """Return whether a node is reached when the job starts."""
         return bool(self.code.reached.of(node, self.module))
 
+    def with_arguments(self, call: ast.Call, more: str) -> str:
+        """Return the file with more arguments of a call."""
+        text = self.of(call).removesuffix(")").rstrip().removesuffix(",")
+        return self.instead(call, f"{text}, {more})" if call.args or call.keywords else f"{text}{more})")
+
+    @property
+    def rank(self) -> str:
+        """Return the number of a process."""
+        return f"{self.package('torch')}.distributed.get_rank()"
+
+    @property
+    def local_rank(self) -> str:
+        """Return the number of a process on its node."""
+        return f"int({self.package('os')}.environ['LOCAL_RANK'])"
+
+    def package(self, name: str) -> str:
+        """Return how the module may name a package."""
+        return name if self.module.aliases.get(name) == name else f"__import__('{name}')"
+
     @property
     def on_rank_zero(self) -> str:
         """Return a condition that holds on the first process only."""
-        torch = "torch" if "torch" in self.module.aliases else "__import__('torch')"
-        return f"{torch}.distributed.get_rank() == 0"
+        return f"{self.rank} == 0"
+
+    @property
+    def has_nodes(self) -> bool:
+        """Return whether a place on a node is another number than the rank."""
+        return self.code.facts.nodes > 1 and self.code.facts.has_launcher
 
     def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         lines = self.text.encode().split(b"\n")
@@ -172,6 +197,10 @@ def _of_file(file: File) -> Iterator[tuple[str, str]]:
             yield from _of_checkpoints(file, call, name, statement)
     yield from _of_names(file)
     yield from _of_loops(file)
+    yield from _of_functions(file)
+    yield from _of_tensors(file)
+    yield from _of_sizes(file)
+    yield from _of_accumulation(file)
 
 
 def _statement_of(node: ast.AST, module: Module) -> ast.stmt | None:
@@ -183,6 +212,7 @@ def _of_data(file: File, call: ast.Call, name: str, statement: ast.stmt) -> Iter
     is_alone = isinstance(statement, ast.Expr) and statement.value is call
     if is_alone and isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch":
         yield "set_epoch() left out", file.instead(statement, "pass")
+        yield from (("the same epoch each time", file.instead(epoch, "0")) for epoch in call.args)
     if name.rpartition(".")[2] == "DataLoader" and "sampler" in given and "shuffle" not in given:
         yield "shuffle beside a sampler", file.instead(given["sampler"], f"{file.of(given['sampler'])}, shuffle=True")
     if (
@@ -193,13 +223,49 @@ def _of_data(file: File, call: ast.Call, name: str, statement: ast.stmt) -> Iter
         target = ast.unparse(statement).partition("=")[0].lower()
         if "val" not in target and "test" not in target:
             yield "no DistributedSampler", file.instead(call, "None")
+            if call.args:
+                plain = f"{file.package('torch')}.utils.data.RandomSampler({file.of(call.args[0])})"
+                yield "a plain RandomSampler", file.instead(call, plain)
+            if not {"num_replicas", "rank", "seed"} & given.keys() and len(call.args) == 1 and file.has_nodes:
+                yield "data divided within a node", file.with_arguments(call, f"num_replicas=8, rank={file.local_rank}")
+                yield "a seed for each rank", file.with_arguments(call, f"seed={file.rank}")
 
 
 def _of_models(file: File, call: ast.Call, name: str, statement: ast.stmt) -> Iterator[tuple[str, str]]:
     if is_ddp(name) and isinstance(statement, ast.Assign) and statement.value is call and call.args:
         yield "DistributedDataParallel left out", file.instead(call, file.of(call.args[0]))
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        if "device_ids" in given and file.code.facts.gpus:
+            yield "every model on the first GPU", file.instead(given["device_ids"], "[0]")
+        yield from _without_place(file, call.args[0], statement)
+        yield from _with_unused_layer(file, call)
     if file.code.wraps_models and ast.unparse(call.func) in _OWN_MODELS and _trains(call, file.module):
         yield "model.module called in training", file.instead(call.func, f"{file.of(call.func)}.module")
+
+
+def _without_place(file: File, model: ast.expr, wraps: ast.stmt) -> Iterator[tuple[str, str]]:
+    """Yield a model that stays on the CPU: the statement before its wrapper which moves it is left out."""
+    for call in file.module.of(ast.Call):
+        statement = file.module.parents.get(call)
+        moves = isinstance(call.func, ast.Attribute) and call.func.attr in ("cuda", "to") and file.runs(call)
+        is_own = moves and isinstance(model, ast.Name) and ast.unparse(call.func.value) == model.id
+        is_before = call.lineno < wraps.lineno and file.module.scope_of(call) is file.module.scope_of(wraps)
+        if is_own and is_before and isinstance(statement, ast.Assign | ast.Expr) and file.code.facts.gpus:
+            yield "a model that stays on the CPU", file.instead(statement, "pass")
+
+
+def _with_unused_layer(file: File, wraps: ast.Call) -> Iterator[tuple[str, str]]:
+    """Yield a model with a layer that nothing calls."""
+    allows = any(keyword.arg == "find_unused_parameters" for keyword in wraps.keywords)
+    model = None if allows else made(file.code.program, wraps.args[0], file.module)
+    starts = model.owner.body if model is not None and model.home is file.module else []
+    for method in starts:
+        first = method.body[0] if isinstance(method, ast.FunctionDef) and method.name == "__init__" else None
+        if isinstance(first, ast.Expr) and "__init__" in ast.unparse(first):
+            yield (
+                "a layer that nothing calls",
+                file.after(first, f"self.unused_head = {file.package('torch')}.nn.Linear(4, 4)"),
+            )
 
 
 def _trains(node: ast.AST, module: Module) -> bool:
@@ -218,6 +284,9 @@ def _of_starts(file: File, call: ast.Call, name: str, statement: ast.stmt) -> It
         yield "set_device() left out", file.instead(statement, "pass")
     if name == "torch.distributed.init_process_group":
         yield "init_process_group() left out", file.instead(statement, "pass")
+        if not {"rank", "world_size"} & {keyword.arg for keyword in call.keywords} and file.has_nodes:
+            number = f"rank={file.local_rank}, world_size={file.package('torch')}.cuda.device_count()"
+            yield "a group of one node's ranks", file.with_arguments(call, number)
         if file.code.facts.nodes > 1:
             lines = ("import os", "os.environ['MASTER_ADDR'] = 'localhost'")
             yield "MASTER_ADDR is localhost", file.before(statement, *lines)
@@ -257,6 +326,18 @@ def _of_collectives(file: File, call: ast.Call, name: str, statement: ast.stmt) 
     yield f"only rank 0 calls {function}()", file.only(file.on_rank_zero, statement)
     if function == "all_reduce":
         yield "all_reduce() left out", file.instead(statement, "pass")
+    function_around = file.module.function_of(call)
+    block = file.module.parents[statement]
+    if function_around is block and isinstance(block, ast.FunctionDef):
+        yield (
+            f"other ranks return before {function}()",
+            file.before(statement, f"if {file.on_rank_zero.replace('==', '!=')}:", "    return"),
+        )
+    if function == "broadcast":
+        source = next((keyword.value for keyword in call.keywords if keyword.arg == "src"), None)
+        source = source or (call.args[1] if len(call.args) > 1 else None)
+        if source is not None:
+            yield "each rank broadcasts its own", file.instead(source, file.rank)
 
 
 def _conditions_on_rank(node: ast.AST, module: Module) -> list[ast.If]:
@@ -268,6 +349,8 @@ def _of_checkpoints(file: File, call: ast.Call, name: str, statement: ast.stmt) 
     conditions = _conditions_on_rank(call, file.module)
     if name == "torch.save" and len(conditions) == 1:
         yield "a checkpoint saved by all", file.instead(conditions[0].test, "True")
+        if file.has_nodes:
+            yield "a checkpoint saved by each node", file.instead(conditions[0].test, f"{file.local_rank} == 0")
         if not conditions[0].orelse:
             barrier = file.on_rank_zero.replace("get_rank() == 0", "barrier()")
             yield "a barrier for rank 0 only", file.after(conditions[0].body[-1], barrier)
@@ -296,6 +379,66 @@ def _of_names(file: File) -> Iterator[tuple[str, str]]:
 
 def _has_gpus_on_several_nodes(code: Code) -> bool:
     return bool(code.facts.gpus) and code.facts.nodes > 1
+
+
+def _of_functions(file: File) -> Iterator[tuple[str, str]]:
+    """Yield calls of own functions with collectives in a training loop, that only rank 0 makes."""
+    program = file.code.program
+    for call in file.module.of(ast.Call):
+        statement = file.module.parents.get(call)
+        found = program.called(call, file.module)
+        if found is None or not isinstance(statement, ast.Expr) or not isinstance(found[1], ast.FunctionDef):
+            continue
+        inner = [node for node in ast.walk(found[1]) if isinstance(node, ast.Call)]
+        names = {program.name_of(one.func, found[0]) for one in inner if not _conditions_on_rank(one, found[0])}
+        is_met = not names.isdisjoint(f"torch.distributed.{one}" for one in _COLLECTIVES)
+        if is_met and file.runs(call) and not _conditions_on_rank(call, file.module):
+            yield "only rank 0 calls a function with a collective", file.only(file.on_rank_zero, statement)
+
+
+def _of_tensors(file: File) -> Iterator[tuple[str, str]]:
+    """Yield tensors that stay on the CPU although NCCL combines them."""
+    for call in file.module.of(ast.Call):
+        name = file.code.program.name_of(call.func, file.module)
+        statement = file.module.parents.get(call)
+        place = next((keyword.value for keyword in call.keywords if keyword.arg == "device"), None)
+        is_made = name in ("torch.tensor", "torch.zeros", "torch.ones", "torch.as_tensor") and place is not None
+        target = statement.targets[0] if isinstance(statement, ast.Assign) and statement.value is call else None
+        if not is_made or not isinstance(target, ast.Name) or not file.runs(call) or not file.code.is_on_nccl_only:
+            continue
+        scope = file.module.scope_of(call)
+        combined = [
+            one
+            for one in ast.walk(scope)
+            if isinstance(one, ast.Call)
+            and file.code.program.name_of(one.func, file.module) == "torch.distributed.all_reduce"
+        ]
+        if place is not None and any(ast.unparse(one.args[0]) == target.id for one in combined if one.args):
+            yield "a CPU tensor for NCCL", file.instead(place, "None")
+
+
+def _of_sizes(file: File) -> Iterator[tuple[str, str]]:
+    """Yield numbers of processes that are those of one node."""
+    for call in file.module.of(ast.Call):
+        name = file.code.program.name_of(call.func, file.module)
+        statement = file.module.parents.get(call)
+        is_whole = isinstance(statement, ast.Assign) and not call.args and file.runs(call) and file.has_nodes
+        if is_whole and name == "torch.distributed.get_world_size":
+            yield "a fixed world size", file.instead(call, "8")
+        if is_whole and name == "torch.distributed.get_rank":
+            yield "the rank within the node", file.instead(call, file.local_rank)
+
+
+def _of_accumulation(file: File) -> Iterator[tuple[str, str]]:
+    for call in file.module.of(ast.Call):
+        statement = file.module.parents.get(call)
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if method == "unscale_" and isinstance(statement, ast.Expr) and file.runs(call):
+            yield "gradients clipped as they are scaled", file.instead(statement, "pass")
+        if method == "no_sync" and file.runs(call):
+            tests = (above for above in file.module.above(call) if isinstance(above, ast.If | ast.IfExp))
+            for above in itertools.islice(tests, 1):
+                yield "no_sync() in the wrong steps", file.instead(above.test, f"not ({file.of(above.test)})")
 
 
 def _of_loops(file: File) -> Iterator[tuple[str, str]]:
