@@ -24,7 +24,7 @@ COLLECTIVES = OF_TORCH_DISTRIBUTED | {
 NOTED = COLLECTIVES | {
     *("init_process_group", "init_device_mesh", "destroy_process_group", "spawn", "set_device"),
     *("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "Accelerator", "from_pretrained"),
-    *("init_distributed", "Fabric"),
+    *("init_distributed", "Fabric", "is_initialized"),
     *("DistributedSampler", "DataLoader", "BatchSampler", "set_epoch", "save", "load_state_dict", "backward"),
 }
 # By their whole names: what reads and writes files, `pathlib.Path` also as the owner of its methods.

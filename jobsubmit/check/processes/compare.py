@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.processes.asking import check_asking
 from jobsubmit.check.processes.deciding import check_deciding, check_judging, check_scheduling
 from jobsubmit.check.processes.dividing import check_dividing, check_parts_of_nodes
 from jobsubmit.check.processes.exchanging import check_exchanging
@@ -24,7 +25,7 @@ from jobsubmit.check.processes.writing import check_downloads_beyond, check_read
 from jobsubmit.common.finding import Finding
 
 OF_PROCESSES: tuple[Callable[[Code], Iterator[Finding]], ...] = (
-    *(check_meeting, check_leaving_alone, check_joining, check_joining_twice, check_groups),
+    *(check_meeting, check_leaving_alone, check_joining, check_joining_twice, check_groups, check_asking),
     *(check_unset, check_places, check_gpus_taken, check_spread_models, check_nested, check_pickling),
     *(check_dividing, check_parts_of_nodes, check_loading, check_sampler_of_all, check_epochs_set),
     *(

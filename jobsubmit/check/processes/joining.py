@@ -12,7 +12,7 @@ from jobsubmit.check.processes.pairs import both
 from jobsubmit.check.start.hardcoded import is_fallback
 from jobsubmit.common.finding import Finding
 
-_MAKERS = ("accelerate.Accelerator", "deepspeed.init_distributed")  # they make the process group as well
+MAKERS = ("accelerate.Accelerator", "deepspeed.init_distributed")  # they make the process group as well
 _RANK, _WORLD_SIZE = 4, 3  # the places of arguments of init_process_group
 
 
@@ -78,7 +78,7 @@ def check_joining_twice(code: Code) -> Iterator[Finding]:
         for event in one.events.values():
             if event.name.endswith("destroy_process_group"):
                 made = None
-            is_made = event.name in (INIT, *MESHES) or event.name in _MAKERS
+            is_made = event.name in (INIT, *MESHES) or event.name in MAKERS
             if not is_made or not event.is_sure:
                 continue
             if made is not None and event.name == INIT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -21,6 +22,7 @@ from jobsubmit.check.program.variables import assigned_to, parameters, position
 
 _CONSUME = ("ModuleList", "Sequential", "list", "tuple", "sum")
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_MAKES_GROUP = re.compile(r"\b(?:init|setup|start)\w*\(")
 
 
 class _Flow(IntEnum):
@@ -392,7 +394,7 @@ def _makes_group_once(node: ast.If) -> bool:
     """Return whether a branch makes the process group where there is none: `if not dist.is_initialized():`."""
     is_question = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
     asks = is_question and unparsed(node.test).endswith(".is_initialized()")
-    return asks and not node.orelse and any("init_process_group(" in unparsed(one) for one in node.body)
+    return asks and not node.orelse and any(_MAKES_GROUP.search(unparsed(one)) for one in node.body)
 
 
 def _is_end(name: str) -> bool:

@@ -35,7 +35,7 @@ def open_part(text: str) -> str:
 
 def computed(text: str, value_of: Callable[[str], str]) -> str:
     """Return the value of an arithmetic expression, such as `NODE_RANK * 8`, or the part of it that is not known."""
-    filled = _NAME.sub(lambda found: value_of(found[1]) or "0", text.strip())
+    filled = _NAME.sub(lambda found: value_of(found[1]) or "0", text.strip()).replace("$((", "((")
     if "$" in filled:
         return open_part(filled)
     with suppress(SyntaxError, ValueError, ArithmeticError):

@@ -23,6 +23,7 @@ _BRACES = re.compile(r"\$\{([!#]?)(\w+|[@*#])(?:\[([^\]]*)\])?(:?[-=+?]|##?|%%?|
 _ALL = ("@", "*")
 _REPLACES = re.compile(r"s([/|#,])([\w^$_ .,-]*)\1([^/|#,&\\]*)\1(g?);?")  # a plain pattern, and a text
 _PIECES = re.compile(r"(?:\$\([^()]*(?:\([^()]*\)[^()]*)*\)|\S)+")  # between spaces, but not those of an unknown output
+_LONGEST_COUNT = 1000
 _EXPANSIONS = ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion")
 
 
@@ -246,6 +247,8 @@ def _printed(words: list[str], shell: Shell, before: str) -> str | None:
             printed = posixpath.join(HERE, found).rstrip("/")
         case ["echo" | "printf", *texts] if texts:
             printed = " ".join(texts)
+        case ["seq", *numbers]:
+            printed = _counted(numbers)
         case ["getopt", *_]:
             printed = _sorted_options(words[1:])
         case ["eval", "echo", *texts]:
@@ -253,6 +256,17 @@ def _printed(words: list[str], shell: Shell, before: str) -> str | None:
         case ["sed", script]:
             printed = _replaced(script, before)
     return printed
+
+
+def _counted(numbers: list[str]) -> str | None:
+    """Return what `seq [FIRST [STEP]] LAST` prints, unless that is long."""
+    if not 0 < len(numbers) <= 3 or not all(re.fullmatch(r"-?\d+", one) for one in numbers):  # noqa: PLR2004
+        return None
+    first, step, last = {1: ("1", "1", *numbers), 2: (numbers[0], "1", *numbers[1:]), 3: tuple(numbers)}[len(numbers)]
+    if int(step) == 0:
+        return None
+    found = range(int(first), int(last) + (1 if int(step) > 0 else -1), int(step))
+    return "\n".join(map(str, found)) if len(found) <= _LONGEST_COUNT else None
 
 
 def _sorted_options(words: list[str]) -> str | None:

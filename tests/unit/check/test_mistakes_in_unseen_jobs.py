@@ -740,3 +740,26 @@ def test_a_folder_in_a_variable_of_the_environment_that_the_time_names(tmp_path:
     wrong = found(tmp_path, STARTED + RENAMED.format(stamp=stamp), **RESTARTED)
     right = found(tmp_path, STARTED + RENAMED.format(stamp=""), **RESTARTED)
     assert wrong - right
+
+
+BY_SEQ = """
+for rank in $(seq {first} $(({first} + 1))); do
+  python train.py --rank $rank --world 4 &
+done
+wait
+"""
+GIVEN_A_RANK = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--rank", type=int)
+parser.add_argument("--world", type=int)
+args = parser.parse_args()
+dist.init_process_group("gloo", rank=args.rank, world_size=args.world)
+dist.all_reduce(torch.ones(1))
+"""
+
+
+def test_a_loop_over_the_processes_of_a_node(tmp_path: Path) -> None:
+    files = {"start.sh": BY_SEQ.format(first="$((NODE_RANK * 2))"), "train.py": IMPORTED + GIVEN_A_RANK}
+    with_files(tmp_path, files)
+    seen = findings(tmp_path, command=["bash", "start.sh"])
+    assert [one.text for one in seen if one.level in ("error", "warning")] == []
