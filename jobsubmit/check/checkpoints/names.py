@@ -11,8 +11,9 @@ from typing import NamedTuple
 from jobsubmit.check.checkpoints.paths import SAVING, places_saved_to
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import Module, unparsed
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.module import Module, spelled, unparsed
+from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 4
@@ -22,7 +23,11 @@ _ENDINGS = re.compile(r"\.?(?:pt|pth|ckpt|chkpt|tar|pkl|bin|model)(?:\.tar)?$")
 # Of libraries: they choose the names of files in a folder themselves.
 _TO_FOLDERS = (*SAVING, "save_pretrained", "save_model", "async_save")
 _PLACES = re.compile(r"%[-+0-9.]*[a-z]|\{[^{}]*\}")  # in a text that is formatted
-_ANY = "\0"  # in a name, for what is not written down
+_ANY, _NUMBER = "\0", "\1"  # in a name, for what is not written down, and for a number that is not
+_IS_NUMBER = re.compile(r"\{(?:[^{}]*:0?\d+d?|[\w.]*(?:epoch|step|iter\w*)(?: \+ 1)?)\}")
+_ASK_FOR_FILES = ("os.path.exists", "os.path.isfile")
+_ASK_FOR_THIS = ("exists", "is_file")  # methods of paths
+_OPEN = re.compile(f"[{_ANY}{_NUMBER}]")
 _SAME = ("str", "pathlib.Path", "os.path.abspath", "os.path.join", "pathlib.PurePath")
 
 
@@ -45,7 +50,7 @@ def sought_under_other_names(code: Code) -> Iterator[Finding]:
         return
     sought = list(_sought(code))
     if sought and not any(_may_be_same(one.name, name) for one in sought for name in saved):
-        shown = ", ".join(dict.fromkeys(name.replace(_ANY, "*") for name in saved))
+        shown = ", ".join(dict.fromkeys(_OPEN.sub("*", name) for name in saved))
         yield Finding(
             "warning",
             "no-checkpoint",
@@ -71,7 +76,20 @@ def _sought(code: Code) -> Iterator[_Sought]:
                 yield _Sought(f"{_ANY}{ending}", f"the ending {ending!r}", call, module)
         elif name in ("glob.glob", "glob.iglob") or method in ("glob", "rglob"):
             for pattern in _patterns(code, given, module):
-                yield _Sought(pattern, repr(pattern.replace(_ANY, "*")), call, module)
+                yield _Sought(pattern, repr(_OPEN.sub("*", pattern)), call, module)
+        elif name in _ASK_FOR_FILES or method in _ASK_FOR_THIS:
+            path = call.func.value if isinstance(call.func, ast.Attribute) and not given else next(iter(given), None)
+            for file in _files_asked_for(code, path, module):
+                yield _Sought(file, repr(file), call, module)
+
+
+def _files_asked_for(code: Code, path: ast.expr | None, module: Module) -> list[str]:
+    """Return the names of a checkpoint whose existence is asked for, if nothing is loaded by any other name."""
+    names = _names_of(code, path, module) if path is not None and _OF_CHECKPOINT.search(unparsed(path)) else []
+    is_known = all(not _OPEN.search(one) and _ENDINGS.search(one) for one in names)
+    loads = [(home, call.args[0]) for home, call, name in code.reached.calls if name == "torch.load" and call.args]
+    loaded = [one for home, given in loads for one in _names_of(code, given, home)] if names and is_known else []
+    return names if loaded and all(one in names for one in loaded) else []
 
 
 def _looks_for_checkpoints(call: ast.Call, module: Module) -> bool:
@@ -112,7 +130,7 @@ def _written(code: Code, node: ast.AST | None, module: Module, depth: int) -> li
     found = [_ANY]
     match node:
         case ast.JoinedStr(values=values):
-            found = ["".join(str(one.value) if isinstance(one, ast.Constant) else _ANY for one in values)]
+            found = ["".join(str(one.value) if isinstance(one, ast.Constant) else _filled(one) for one in values)]
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             sides = (_written(code, one, module, depth + 1) for one in (left, right))
             found = ["".join(pair) for pair in itertools.product(*sides)]
@@ -126,13 +144,31 @@ def _written(code: Code, node: ast.AST | None, module: Module, depth: int) -> li
             found = [f"{_ANY}/{text}" for text in _written(code, last, module, depth + 1)]
         case ast.Name():
             found = _of_variable(code, node, module, depth + 1)
+        case ast.Attribute():
+            found = _of_field(code, node, depth + 1)
     return found
+
+
+def _filled(part: ast.expr) -> str:
+    """Return what stands for a computed part of a text."""
+    return _NUMBER if _IS_NUMBER.fullmatch(unparsed(ast.JoinedStr([part]))[2:-1]) else _ANY
+
+
+def _of_field(code: Code, field: ast.Attribute, depth: int) -> list[str]:
+    """Return the texts that the program sets a field to, if no argument of the job may set it."""
+    stores = code.program.attribute_stores.get(field.attr, ())
+    stores = [(home, store) for home, store in stores if code.reached.of(store, home)]
+    is_given = any(word.lstrip("-").partition("=")[0].replace("-", "_") == field.attr for word in code.facts.argv)
+    texts = [text for home, store in stores for text in _written(code, assigned_to(store, home), home, depth)]
+    return [text for text in texts if text] if texts and not is_given else [_ANY]
 
 
 def _of_variable(code: Code, name: ast.Name, module: Module, depth: int) -> list[str]:
     assigned = code.values.assigned(name, module)
     if assigned is not None:
         return _written(code, assigned, module, depth)
+    if items := _items_of_loop(name, module):
+        return [text for one in items for text in _written(code, one, module, depth)]
     function = module.function_of(name)
     if function is None or name.id not in parameters(function):
         return [_ANY]
@@ -141,11 +177,32 @@ def _of_variable(code: Code, name: ast.Name, module: Module, depth: int) -> list
     return [text for home, one in given for text in _written(code, one, home, depth)] or [_ANY]
 
 
+def _items_of_loop(name: ast.Name, module: Module) -> list[ast.expr]:
+    """Return what a variable of a loop goes through: a list that is written down, and what is appended to it."""
+    loop = next(
+        (one for one in module.above(name) if isinstance(one, ast.For) and spelled(one.target) == name.id), None
+    )
+    source = loop.iter if loop is not None else None
+    if isinstance(source, (ast.List, ast.Tuple)):
+        return source.elts
+    if not isinstance(source, ast.Name):
+        return []
+    stores = module.own_stores.get((module.scope_of(source), source.id), ())
+    lists = [assigned_to(store, module) for store in stores]
+    if not lists or not all(isinstance(one, ast.List) for one in lists):
+        return []
+    calls = (one for one in walk(module.scope_of(source)) if isinstance(one, ast.Call))
+    added = [one.args[0] for one in calls if spelled(one.func) == f"{source.id}.append" and one.args]
+    return [item for one in lists if isinstance(one, ast.List) for item in one.elts] + added
+
+
 def _may_be_same(one: str, other: str) -> bool:
     """Return whether two names, in which `_ANY` stands for anything, may be the same: by their beginnings and ends."""
-    if _ANY not in one and _ANY not in other:
-        return one == other
-    heads, tails = (one.partition(_ANY)[0], other.partition(_ANY)[0]), (one.rpartition(_ANY), other.rpartition(_ANY))
-    ends = tuple(tail[2] for tail in tails)
+    if not _OPEN.search(one) or not _OPEN.search(other):
+        fixed, pattern = (other, one) if _OPEN.search(one) else (one, other)
+        escaped = re.escape(pattern).replace(_ANY, ".*").replace(_NUMBER, r"\d+")
+        return re.fullmatch(escaped, fixed) is not None
+    heads = [_OPEN.split(name)[0] for name in (one, other)]
+    ends = [_OPEN.split(name)[-1] for name in (one, other)]
     starts_alike = heads[0].startswith(heads[1]) or heads[1].startswith(heads[0])
     return starts_alike and (ends[0].endswith(ends[1]) or ends[1].endswith(ends[0]))

@@ -14,7 +14,7 @@ from jobsubmit.check.collectives.calls import finder_of
 from jobsubmit.check.collectives.loops import trains_inside
 from jobsubmit.check.collectives.rank_conditions import mentions_rank
 from jobsubmit.check.collectives.rank_zero import zero_branches
-from jobsubmit.check.origins import beginning_of, origins
+from jobsubmit.check.origins import beginning_of, origins, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import FUNCTIONS, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
@@ -43,6 +43,8 @@ _OF_RECORDS = re.compile(r"\b\w*(?:log|out|output|save|ckpt|checkpoint|result|ex
 _OF_SETTINGS = re.compile(r"\.(?:ya?ml|json|toml|cfg|ini|py|sh)['\"]\)*$")  # a copy is a record of the job
 _MAY_HOLD_ONCE = re.compile(r"exist|isdir|is_dir|==|first|start|^not \w+$|is None")
 _RANK_OR_PERIOD = re.compile(r"[\w.]*rank\w*(?:\(\))? == 0|% [\w.]+ == 0")
+_DEEPEST = 3  # functions that call each other
+_OF_PASS = re.compile(r"step|epoch|iter|time|now|count|idx|version|round|uuid|uniq|next|temp|tmp|incr|num|batch|\bi\b")
 _TAKES_AWAY = frozenset(["rmtree", "rmdir", "rename", "replace", "move", "unlink", "removedirs"])
 _JOIN = frozenset(["Path", "join", "str"])
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
@@ -106,6 +108,41 @@ def _folder_of_each_pass(code: Code) -> Iterator[Finding]:
                 "pass exist_ok=True",
             )
             return
+    yield from _folder_of_each_call(code)
+
+
+def _folder_of_each_call(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a folder that a function makes which a training calls again and again."""
+    for module, call, name in code.reached.calls:
+        path = _folder_made(code, call, name, module)
+        function = module.function_of(call)
+        if path is None or function is None or is_handled(call, module) or not _is_called_again(code, call, module):
+            continue
+        is_taken_away = any(getattr(one, "attr", "") in _TAKES_AWAY for one in walk(function))
+        if not is_taken_away and not _OF_PASS.search(words_of(code, path, module)):
+            yield Finding(
+                "warning",
+                "made-again",
+                module.where(call),
+                f"each call of {function.name}() makes {unparsed(path)} again: the second one ends with "
+                "FileExistsError",
+                "pass exist_ok=True",
+            )
+            return
+
+
+def _is_called_again(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:
+    """Return whether a call is made in a loop that trains, perhaps in a function that such a loop calls."""
+    around = list(takewhile(lambda one: not isinstance(one, FUNCTIONS), module.above(call)))
+    if any(_may_hold_once(one.test) for one in around if isinstance(one, ast.If)):
+        return False
+    loops = [one for one in around if isinstance(one, (ast.For, ast.While))]
+    if depth and any(trains_inside(code, loop, module) for loop in loops):
+        return True
+    function = module.function_of(call)
+    callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
+    callers = [(home, one) for home, one in callers if code.reached.of(one, home)]
+    return any(_is_called_again(code, one, home, depth + 1) for home, one in callers)
 
 
 def _may_hold_once(test: ast.expr) -> bool:

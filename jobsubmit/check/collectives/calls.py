@@ -42,7 +42,12 @@ _METHODS: Mapping[str, tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]] = {
     "pytorch_lightning": _OBJECTS_OF_LIGHTNING,
     "transformers.Trainer": (_OBJECTS_OF_LIGHTNING[1],),
     "icefall": ((re.compile(r"loss|info|metric|track"), ("reduce",)),),  # of a MetricsTracker
-    "deepspeed": ((re.compile(r"engine|model"), ("save_checkpoint", "load_checkpoint", "save_16bit_model")),),
+    "deepspeed": (
+        (
+            re.compile(r"engine|model"),
+            ("save_checkpoint", "load_checkpoint", "save_16bit_model", "_zero3_consolidated_16bit_state_dict"),
+        ),
+    ),
 }
 _STATE_DICTS = tuple(
     f"torch.distributed.checkpoint.state_dict.{name}"
@@ -196,7 +201,8 @@ class CollectiveFinder:
         elif found is None and _FIGURES.match(spelled(call.func)):
             return None
         elif found is None and isinstance(call.func, ast.Name):
-            found = _inner_function(call.func, module)
+            inner_function = module.inner_function(call.func)
+            found = (module, inner_function) if inner_function is not None else None
         elif found is None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             found = self._method(call.func, call.func.value.id, module)
         if found is None and isinstance(call.func, ast.Attribute):
@@ -322,13 +328,6 @@ def _is_for_others(code: Code, test: ast.expr, module: Module) -> bool:
 
 def _kind(name: str) -> str:
     return "barrier" if name in BARRIERS else name
-
-
-def _inner_function(name: ast.Name, module: Module) -> tuple[Module, Function] | None:
-    """Return the function inside the one that calls it by a name."""
-    around = set(module.above(name))
-    found = [one for one in module.functions.get(name.id, ()) if module.function_of(one) in around]
-    return (module, found[0]) if len(found) == 1 else None
 
 
 def _gathers_state(node: ast.AST) -> bool:

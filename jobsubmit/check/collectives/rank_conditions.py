@@ -369,6 +369,8 @@ def _asks_for_rank(code: Code, test: ast.expr, module: Module) -> bool:
         stores = module.stores.get((module.function_of(name) or module.tree, name.id), ())
         for store in stores:
             values = (above.value for above in module.above(store) if isinstance(above, ast.Assign))
+            if isinstance(module.parents.get(store), ast.Tuple):  # results of a function that is given its GPU, too
+                values = (value for value in values if not isinstance(value, ast.Call))
             if any(map(mentions_rank, values)) or _is_in_branch_of_rank(code, store, module):
                 return True
     return False

@@ -14,7 +14,7 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.rank_zero import branches_of_zero
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.check.wrapper import is_wrapped
@@ -124,13 +124,19 @@ def _is_called_in(code: Code, call: ast.Call, model: ast.expr, module: Module, d
         return False
     home, function = found[0], found[1]
     name = _parameter_for(call, function, model)
-    if not name or (function, name) in home.own_stores:
+    if not name or not all(_is_for_none(one, name, home) for one in home.own_stores.get((function, name), ())):
         return False
     calls = [node for node in walk(function) if isinstance(node, ast.Call)]
     if any(isinstance(one.func, ast.Name) and one.func.id == name for one in calls):
         return True
     handed = [(one, arg) for one in calls for arg in one.args if isinstance(arg, ast.Name) and arg.id == name]
     return any(_is_called_in(code, one, arg, home, depth + 1) for one, arg in handed)
+
+
+def _is_for_none(store: ast.AST, name: str, module: Module) -> bool:
+    """Return whether a parameter is set only where it was not given: `if model is None:`."""
+    tests = (unparsed(above.test) for above in module.above(store) if isinstance(above, ast.If))
+    return any(test in (f"{name} is None", f"not {name}") for test in tests)
 
 
 def _parameter_for(call: ast.Call, function: Function, model: ast.expr) -> str:

@@ -203,11 +203,22 @@ def _is_same_each_time(code: Code, given: ast.expr, module: Module) -> bool:
         places = code.program.attribute_stores.get(given.attr, ())
         is_set_here = all(home.scope_of(store) is module.scope_of(given) for home, store in places)
         return bool(loops) and is_set_here and not _is_in_any(loops, [store for _, store in places], module)
+    if isinstance(given, ast.Attribute):
+        return bool(loops) and _is_kept_in(loops, code.program.attribute_stores.get(given.attr, ()), module)
     function = module.function_of(given)
     if not isinstance(given, ast.Name) or (function is not None and given.id in parameters(function)):
         return False
     stores = module.stores.get((module.scope_of(given), given.id), ())
     return bool(stores and loops) and not _is_in_any(loops, stores, module)
+
+
+def _is_kept_in(loops: Sequence[ast.AST], stores: Sequence[tuple[Module, ast.expr]], module: Module) -> bool:
+    """Return whether a field is set, but neither in some loops nor in a function that their names may call."""
+    named = {node.attr for loop in loops for node in walk(loop) if isinstance(node, ast.Attribute)}
+    named |= {node.id for loop in loops for node in walk(loop) if isinstance(node, ast.Name)}
+    functions = {home.function_of(store) for home, store in stores} - {module.function_of(loop) for loop in loops}
+    is_set_by_call = any(function is not None and function.name in named for function in functions)
+    return bool(stores) and not is_set_by_call and not _is_in_any(loops, [store for _, store in stores], module)
 
 
 def _is_before_epochs(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.collectives.calls import BARRIERS, CollectiveFinder, finder_of
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
-from jobsubmit.check.origins import keywords_of, origins
+from jobsubmit.check.origins import keywords_of, last_value, origins
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import (
     FUNCTIONS,
@@ -90,7 +90,8 @@ def _not_combined(code: Code) -> Iterator[Finding]:
         if (alone := _left_alone(finder, function, home)) is not None:
             yield _not_this_one(name, alone, home)
             return
-        looped = [(module, one) for one in _looped(call, function)] + [(home, one) for one in _looped_fields(function)]
+        looped = [(module, one) for one in _looped(call, function)]
+        looped += [(home, one) for one in (*_looped_fields(function), *_looped_variables(function))]
         tested = ((at, loader) for at, loader in looped if "train" not in unparsed(loader).lower())
         if not any(_is_divided(code, loader, at) for at, loader in tested):
             continue
@@ -318,6 +319,14 @@ def _looped_fields(function: Function) -> Iterator[ast.expr]:
         yield from (one for one in walk(loop.iter) if isinstance(one, ast.Attribute) and spelled(one.value) == "self")
 
 
+def _looped_variables(function: Function) -> Iterator[ast.Name]:
+    """Yield the variables that a function sets itself and goes through in a loop."""
+    stored = {one.id for one in walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    for loop in (node for node in walk(function) if isinstance(node, ast.For)):
+        names = (one for one in walk(loop.iter) if isinstance(one, ast.Name))
+        yield from (one for one in names if one.id in stored - parameters(function))
+
+
 def _uses(call: ast.Call, module: Module) -> Iterator[ast.Call]:
     """Yield the calls that get what a call has returned, and the calls around it."""
     yield from (above for above in module.above(call) if isinstance(above, ast.Call))
@@ -398,7 +407,10 @@ def _counted(code: Code, node: ast.expr, module: Module) -> ast.expr | None:
 
 def _is_divided(code: Code, loader: ast.expr, module: Module) -> bool:
     """Return whether every loader that a variable may hold gives each process its own part."""
-    made = [found for home, part in origins(code, loader, module) for found in _loaders(code, part, home)]
+    own = last_value(loader, module) if isinstance(loader, ast.Name) else None
+    is_loader = isinstance(own, ast.Call) and code.program.name_of(own.func, module) in LOADERS
+    parts = [(module, own)] if own is not None and is_loader else origins(code, loader, module)
+    made = [found for home, part in parts for found in _loaders(code, part, home)]
     return bool(made) and all(_has_sampler(code, call, home) for home, call in made)
 
 

@@ -14,6 +14,7 @@ from jobsubmit.check.program.tree import walk
 OF_RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
 _NOT_TRAINING = re.compile(r"val(?!u)|(?<!la)test|eval|dev(?!ice|el)|infer|predict|sample_loader|calib")
 _OF_VALIDATION = re.compile(r"^(?!.*Train)(?:.*[a-z\d])?(?:Val|Valid|Validation|Test|Eval|Evaluation)(?![a-z])")
+_FILES_OF_VALIDATION = re.compile(r"(?:^|/)(?:metrics?|eval\w*|fid(?:_\w+)?|inference|testing)(?:/|\.py$)")
 _SAMPLER, _BATCH_SAMPLER, _DROP_LAST = 3, 4, 8  # the positions of the arguments of DataLoader
 
 
@@ -51,11 +52,13 @@ def is_sampler(code: Code, module: Module, node: ast.AST) -> bool:
 
 
 def is_for_training(call: ast.Call, module: Module) -> bool:
-    """Return whether no word of a call, its variable, its function and its class says that it is for a validation."""
+    """Return whether no word of a call, its variable, function, class and file says that it is for a validation."""
     above, owner = module.function_of(call), class_around(call, module)
     if above is not None and any("no_grad" in unparsed(one) for one in above.decorator_list):
         return False
     if owner is not None and _OF_VALIDATION.search(owner.name) and not trains(owner):
+        return False
+    if _FILES_OF_VALIDATION.search(module.path) and not trains(module.tree):
         return False
     function = _function_around(call, module)
     last = argument(call, "drop_last", _DROP_LAST)

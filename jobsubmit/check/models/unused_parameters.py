@@ -12,6 +12,7 @@ from itertools import takewhile
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.branches import after
+from jobsubmit.check.models.unused_pooler import unused_poolers
 from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument, default_of
 from jobsubmit.check.program.module import Module, class_around, is_of_self, own_method, spelled, unparsed
@@ -41,7 +42,7 @@ def check_unused_parameters(code: Code) -> Iterator[Finding]:
     """Yield a warning for a layer of a wrapped model that no code reads."""
     if not code.wraps_models or code.world_size == 1 or _are_allowed(code):
         return
-    yield from itertools.islice(itertools.chain(_skipped(code), _chosen(code), _last_of_list(code)), 1)
+    yield from itertools.islice(itertools.chain(_skipped(code), _chosen(code), _last_of_list(code), _poolers(code)), 1)
     if code.names & set(_BY_NAME) or code.program.unread:
         return
     for module, owner in code.program.of(ast.ClassDef):
@@ -236,6 +237,22 @@ def _last_of_list(code: Code) -> Iterator[Finding]:
                     "make one layer less, or pass find_unused_parameters=True to DistributedDataParallel",
                 )
                 return
+
+
+def _poolers(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a model reads only the hidden states of an encoder of transformers."""
+    for module, owner in code.program.of(ast.ClassDef) if code.program.imports("transformers") else ():
+        if not is_torch_module(code.program, owner, module) or not _is_made(code, owner, module):
+            continue
+        for made in unused_poolers(code, owner, module):
+            yield Finding(
+                "warning",
+                "unused-parameters",
+                module.where(made),
+                f"{owner.name} does not use the pooler of {unparsed(made.func)}(): DistributedDataParallel waits for "
+                "its gradients, and fails in the second step",
+                "pass add_pooling_layer=False here, or find_unused_parameters=True to DistributedDataParallel",
+            )
 
 
 def _adds(node: ast.AST, lists: set[str], module: Module) -> tuple[str, ast.For, ast.Call] | None:

@@ -90,6 +90,22 @@ class Module:
         """Return the innermost function that a node is in, or else the module."""
         return self.function_of(node) or self.tree
 
+    def inner_function(self, name: ast.Name) -> Function | None:
+        """Return the function that a name means inside the function which defines it."""
+        named = self.functions.get(name.id, ())
+        around = set(self.above(name)) if named else set()
+        found = [one for one in named if self.function_of(one) in around]
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def named_calls(self) -> Mapping[str, Sequence[ast.Call]]:
+        """Return the calls of functions by plain names."""
+        found: dict[str, list[ast.Call]] = {}
+        for call in self.of(ast.Call):
+            if isinstance(call.func, ast.Name):
+                found.setdefault(call.func.id, []).append(call)
+        return found
+
     def called_as(self, function: Function) -> str:
         """Return the whole name by which a function is called: for what makes objects, the name of its class."""
         owner = self.parents.get(function)

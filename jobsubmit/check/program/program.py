@@ -137,6 +137,9 @@ class Program:
         owner = module.parents.get(function)
         if function.name == "__call__" and isinstance(owner, ast.ClassDef):
             return self.calls_of_objects.get(f"{module.name}.{owner.name}", ())
+        if not found and (outer := module.function_of(function)) is not None:
+            inner = (call for call in module.named_calls.get(function.name, ()) if outer in module.above(call))
+            return [(module, call) for call in inner]
         is_only = len(self.concrete_methods.get(function.name, ())) == 1 and function.name not in _OF_LIBRARIES
         if found or not isinstance(owner, ast.ClassDef) or not is_only:
             return found
@@ -428,13 +431,15 @@ class Program:
         return (module, module.definitions[last]) if module and last in module.definitions else None
 
     def called(self, call: ast.Call, module: Module) -> tuple[Module, Definition] | None:
-        """Return what a call calls: a function or class by its name, or the only method of that name."""
+        """Return what a call calls: a function or class by its name, also inside a function, or the only such method."""
         found = self.definition(self.name_of(call.func, module))
         if found is None and isinstance(call.func, ast.Attribute) and not self.is_of_library(call.func.value, module):
             methods = self.concrete_methods.get(call.func.attr, ())
             if len(methods) == 1 and not may_be_of_model(call.func, methods[0][1]):
                 return methods[0][0], methods[0][2]
             return None
+        if found is None and isinstance(call.func, ast.Name) and (inner := module.inner_function(call.func)) is not None:
+            return module, inner
         return found
 
     def own_method_called(self, call: ast.Call, module: Module) -> tuple[Module, Function] | None:

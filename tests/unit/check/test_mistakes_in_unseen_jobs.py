@@ -763,3 +763,41 @@ def test_a_loop_over_the_processes_of_a_node(tmp_path: Path) -> None:
     with_files(tmp_path, files)
     seen = findings(tmp_path, command=["bash", "start.sh"])
     assert [one.text for one in seen if one.level in ("error", "warning")] == []
+
+
+ENCODED = """
+from transformers import AutoModel, BertModel
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bert = {encoder}
+        self.head = nn.Linear(self.bert.config.hidden_size, 2)
+    def forward(self, ids):
+        outputs = self.bert(input_ids=ids)
+        return self.head({taken})
+model = DDP(Classifier().cuda(){given})
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(10):
+    optimizer.zero_grad()
+    model(torch.zeros(4, 4, dtype=torch.long).cuda()).mean().backward()
+    optimizer.step()
+"""
+BERT = 'BertModel.from_pretrained("bert-base-uncased")'
+
+
+@pytest.mark.parametrize(
+    ("encoder", "taken", "given", "is_wrong"),
+    [
+        (BERT, "outputs.last_hidden_state[:, 0]", "", True),
+        (BERT, "outputs[0].mean(1)", "", True),
+        ('AutoModel.from_pretrained("roberta-base")', "outputs[0][:, 0]", "", True),
+        ('AutoModel.from_pretrained("t5-small")', "outputs[0][:, 0]", "", False),
+        (BERT.replace(")", ", add_pooling_layer=False)"), "outputs[0][:, 0]", "", False),
+        (BERT, "outputs.pooler_output", "", False),
+        (BERT, "outputs[1]", "", False),
+        (BERT, "outputs[0][:, 0]", ", find_unused_parameters=True", False),
+    ],
+)
+def test_a_pooler_that_no_code_reads(tmp_path: Path, encoder: str, taken: str, given: str, is_wrong: bool) -> None:
+    text = ENCODED.format(encoder=encoder, taken=taken, given=given)
+    assert ("unused-parameters" in found(tmp_path, STARTED + text, **GPUS)) is is_wrong
