@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from jobsubmit.check.code import Code
@@ -91,8 +91,7 @@ def _folder_of_each_pass(code: Code) -> Iterator[Finding]:
             continue
         around = list(takewhile(lambda one: not isinstance(one, FUNCTIONS), module.above(call)))
         loop = next((one for one in around if isinstance(one, (ast.For, ast.While))), None)
-        tests = (one.test for one in around if isinstance(one, ast.If))
-        if loop is None or not trains_inside(code, loop, module) or any(map(_may_hold_once, tests)):
+        if loop is None or not trains_inside(code, loop, module) or any(map(_may_hold_once, _conditions(around))):
             continue
         inside, nodes = walk(loop), walk(path)
         changing = {spelled(node) for node in inside if isinstance(getattr(node, "ctx", None), ast.Store)} - {""}
@@ -134,7 +133,7 @@ def _folder_of_each_call(code: Code) -> Iterator[Finding]:
 def _is_called_again(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:
     """Return whether a call is made in a loop that trains, perhaps in a function that such a loop calls."""
     around = list(takewhile(lambda one: not isinstance(one, FUNCTIONS), module.above(call)))
-    if any(_may_hold_once(one.test) for one in around if isinstance(one, ast.If)):
+    if any(map(_may_hold_once, _conditions(around))):
         return False
     loops = [one for one in around if isinstance(one, (ast.For, ast.While))]
     if depth and any(trains_inside(code, loop, module) for loop in loops):
@@ -143,6 +142,15 @@ def _is_called_again(code: Code, call: ast.Call, module: Module, depth: int = 0)
     callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
     callers = [(home, one) for home, one in callers if code.reached.of(one, home)]
     return any(_is_called_again(code, one, home, depth + 1) for home, one in callers)
+
+
+def _conditions(around: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    """Yield the conditions on which something inside of some nodes depends: `exists(path) or makedirs(path)`."""
+    for one in around:
+        if isinstance(one, (ast.If, ast.IfExp)):
+            yield one.test
+        elif isinstance(one, ast.BoolOp):
+            yield one.values[0]
 
 
 def _may_hold_once(test: ast.expr) -> bool:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.libraries.fabric import check_fabric
 from jobsubmit.check.libraries.lightning_figures import check_figures, check_figures_of_zero
 from jobsubmit.check.libraries.lightning_samplers import check_samplers
 from jobsubmit.check.libraries.lightning_settings import TRAINERS, files_named, settings_of_cli, trainer_composed
@@ -43,6 +44,7 @@ def check_lightning(code: Code, read: Callable[[str], str], *, is_by_fabric: boo
     nodes = [] if is_by_fabric else list(_nodes_of_lightning(code, read))
     yield from nodes
     yield from _devices_of_lightning(code, read) if not nodes and not is_by_fabric else ()
+    yield from check_fabric(code) if not is_by_fabric else ()
     yield from _nodes_of_arguments(code)
     yield from _nodes_composed(code)
     if {"LightningCLI"} & code.names and (code.facts.has_launcher or code.facts.mode == "command"):

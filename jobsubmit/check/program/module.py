@@ -106,6 +106,16 @@ class Module:
                 found.setdefault(call.func.id, []).append(call)
         return found
 
+    @cached_property
+    def own_calls(self) -> Mapping[tuple[ast.ClassDef, str], Sequence[tuple[Module, ast.Call]]]:
+        """Return the calls of methods of the same object, by class and name: `self.save()`."""
+        found: dict[tuple[ast.ClassDef, str], list[tuple[Module, ast.Call]]] = {}
+        for call in self.of(ast.Call):
+            owner = class_around(call, self) if is_of_self(call.func) else None
+            if owner is not None and isinstance(call.func, ast.Attribute):
+                found.setdefault((owner, call.func.attr), []).append((self, call))
+        return found
+
     def called_as(self, function: Function) -> str:
         """Return the whole name by which a function is called: for what makes objects, the name of its class."""
         owner = self.parents.get(function)

@@ -132,7 +132,7 @@ class Program:
         return found
 
     def calls_to(self, function: Function, module: Module) -> Sequence[tuple[Module, ast.Call]]:
-        """Return the calls of a function: of a method that no other class has, those by its name."""
+        """Return the calls of a function: of a method that no other class has, those by its name, else by `self`."""
         found = self.calls_of.get(module.called_as(function), ())
         owner = module.parents.get(function)
         if function.name == "__call__" and isinstance(owner, ast.ClassDef):
@@ -141,8 +141,12 @@ class Program:
             inner = (call for call in module.named_calls.get(function.name, ()) if outer in module.above(call))
             return [(module, call) for call in inner]
         is_only = len(self.concrete_methods.get(function.name, ())) == 1 and function.name not in _OF_LIBRARIES
-        if found or not isinstance(owner, ast.ClassDef) or not is_only:
+        if found or not isinstance(owner, ast.ClassDef):
             return found
+        if not is_only:
+            every = self.calls_of_attribute.get(function.name, ())
+            is_of_self_only = owner.name not in self.inherited and all(is_of_self(call.func) for _, call in every)
+            return module.own_calls.get((owner, function.name), ()) if is_of_self_only else ()
         return self.calls_of_attribute.get(function.name, ())
 
     @cached_property
@@ -431,16 +435,15 @@ class Program:
         return (module, module.definitions[last]) if module and last in module.definitions else None
 
     def called(self, call: ast.Call, module: Module) -> tuple[Module, Definition] | None:
-        """Return what a call calls: a function or class by its name, also inside a function, or the only such method."""
+        """Return what a call calls: a function or class by its name, or the only method of that name."""
         found = self.definition(self.name_of(call.func, module))
         if found is None and isinstance(call.func, ast.Attribute) and not self.is_of_library(call.func.value, module):
             methods = self.concrete_methods.get(call.func.attr, ())
             if len(methods) == 1 and not may_be_of_model(call.func, methods[0][1]):
                 return methods[0][0], methods[0][2]
             return None
-        if found is None and isinstance(call.func, ast.Name) and (inner := module.inner_function(call.func)) is not None:
-            return module, inner
-        return found
+        inner = module.inner_function(call.func) if found is None and isinstance(call.func, ast.Name) else None
+        return (module, inner) if inner is not None else found
 
     def own_method_called(self, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
         """Return the method that `self.method()` calls, if the class around defines it, and no other is based on it."""

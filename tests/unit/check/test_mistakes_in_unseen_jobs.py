@@ -801,3 +801,220 @@ BERT = 'BertModel.from_pretrained("bert-base-uncased")'
 def test_a_pooler_that_no_code_reads(tmp_path: Path, encoder: str, taken: str, given: str, is_wrong: bool) -> None:
     text = ENCODED.format(encoder=encoder, taken=taken, given=given)
     assert ("unused-parameters" in found(tmp_path, STARTED + text, **GPUS)) is is_wrong
+
+
+IN_ENGINE = """
+class Engine:
+    def __init__(self, model, optimizer, sampler, epochs):
+        self.model, self.optimizer, self.sampler, self.epochs = model, optimizer, sampler, epochs
+        self.start_epoch = 0
+        {before}
+    def load(self, path):
+        self.start_epoch = torch.load(path)["epoch"]
+    def train(self, loader):
+        if self.epochs == 1:
+            self.start_epoch, self.epochs = 0, 2
+        for epoch in range(self.start_epoch, self.epochs):
+            self.model.train()
+            {sets}
+            for batch, in loader:
+                self.optimizer.zero_grad()
+                self.model(batch.cuda()).mean().backward()
+                self.optimizer.step()
+            self.save(epoch)
+    def save(self, epoch):
+        def write(kind):
+            folder = os.path.join("/shared/out", kind)
+            if dist.get_rank() == 0:
+                {makes}
+                torch.save(self.model.state_dict(), os.path.join(folder, f"{{epoch}}.pt"))
+        for kind in ("model", "ema"):
+            write(kind)
+data = TensorDataset(torch.rand(64, 4))
+sampler = DistributedSampler(data)
+model = DDP(nn.Linear(4, 1).cuda())
+engine = Engine(model, torch.optim.SGD(model.parameters(), lr=0.1), sampler, 10)
+engine.train(DataLoader(data, batch_size=8, sampler=sampler))
+"""
+
+
+def engine(
+    sets: str = "self.sampler.set_epoch(epoch)", makes: str = "os.makedirs(folder, exist_ok=True)", before: str = "pass"
+) -> str:
+    return STARTED + IN_ENGINE.format(sets=sets, makes=makes, before=before)
+
+
+@pytest.mark.parametrize(
+    ("sets", "is_wrong"),
+    [
+        ("self.sampler.set_epoch(self.start_epoch)", True),
+        ("self.sampler.set_epoch(epoch)", False),
+        ("self.start_epoch = epoch\n            self.sampler.set_epoch(self.start_epoch)", False),
+    ],
+)
+def test_an_epoch_from_a_field_that_stays_the_same(tmp_path: Path, sets: str, is_wrong: bool) -> None:
+    assert ("set-epoch" in found(tmp_path, engine(sets=sets), **GPUS)) is is_wrong
+
+
+@pytest.mark.parametrize(
+    ("makes", "is_wrong"),
+    [
+        ("os.makedirs(folder)", True),
+        ("os.makedirs(folder, exist_ok=True)", False),
+        ("os.makedirs(folder + str(epoch))", False),
+        ("os.path.exists(folder) or os.makedirs(folder)", False),
+    ],
+)
+def test_a_folder_that_each_call_of_a_function_makes(tmp_path: Path, makes: str, is_wrong: bool) -> None:
+    assert ("made-again" in found(tmp_path, engine(makes=makes), **GPUS)) is is_wrong
+
+
+FABRIC = """
+from lightning.fabric import Fabric
+fabric = Fabric(accelerator="cuda", devices=2, num_nodes=2)
+{launches}
+model = nn.Linear(4, 1)
+model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+for step in range(3):
+    fabric.backward(model(torch.rand(8, 4)).mean())
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("launches", "is_wrong"), [("fabric.seed_everything(1)", True), ("fabric.launch()", False)])
+def test_a_fabric_that_nothing_launches(tmp_path: Path, launches: str, is_wrong: bool) -> None:
+    assert ("not-launched" in found(tmp_path, IMPORTED + FABRIC.format(launches=launches), **GPUS)) is is_wrong
+
+
+CONSOLIDATED = """
+import deepspeed
+config = {{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {{"stage": 3}}}}
+model, _, _, _ = deepspeed.initialize(model=nn.Linear(4, 1), config=config)
+for step in range(100):
+    model.backward(model(torch.rand(8, 4)).mean())
+    model.step()
+if model.global_rank == 0:
+    {inside}
+{outside}
+"""
+
+
+def test_a_state_of_zero_3_that_one_rank_gathers(tmp_path: Path) -> None:
+    gathers = "state = model._zero3_consolidated_16bit_state_dict()"
+    wrong = IMPORTED + CONSOLIDATED.format(inside=gathers, outside="")
+    right = IMPORTED + CONSOLIDATED.format(inside="pass", outside=gathers)
+    assert "rank-0-collective" in found(tmp_path, wrong, **GPUS)
+    assert "rank-0-collective" not in found(tmp_path, right, **GPUS)
+
+
+BY_NAME = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", default="")
+args = parser.parse_args()
+if not args.resume:
+    args.resume = os.path.join("/shared/out", "{sought}")
+if not os.path.isfile(args.resume):
+    args.resume = ""
+model = DDP(nn.Linear(4, 1).cuda())
+start = 0
+if args.resume:
+    state = torch.load(args.resume)
+    model.load_state_dict(state["model"])
+    start = state["epoch"] + 1
+for epoch in range(start, 100):
+    model(torch.rand(8, 4).cuda()).mean().backward()
+    paths = ["/shared/out/{saved}"]
+    if epoch % 10 == 0:
+        paths.append(f"/shared/out/checkpoint{{epoch:04}}.pth")
+    for path in paths:
+        if rank == 0:
+            torch.save({{"model": model.state_dict(), "epoch": epoch}}, path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("sought", "saved", "given", "is_wrong"),
+    [
+        ("checkpoint.pth", "checkpoint_last.pth", {}, True),
+        ("checkpoint.pth", "checkpoint.pth", {}, False),
+        ("checkpoint0010.pth", "last.pth", {}, False),
+        ("checkpoint.pth", "checkpoint_last.pth", {"resume": "/shared/out/checkpoint_last.pth"}, False),
+    ],
+)
+def test_a_checkpoint_that_is_asked_for_by_name(
+    tmp_path: Path, sought: str, saved: str, given: dict[str, str], is_wrong: bool
+) -> None:
+    text = STARTED + BY_NAME.format(sought=sought, saved=saved)
+    assert ("no-checkpoint" in found(tmp_path, text, hyperparameters=given, **RESTARTED)) is is_wrong
+
+
+LOADED_INSIDE = """
+class PartSampler(torch.utils.data.Sampler):
+    def __init__(self, data, num_replicas=None, rank=None):
+        self.data = data
+        self.num_replicas, self.rank = num_replicas or dist.get_world_size(), rank or dist.get_rank()
+    def __iter__(self):
+        return iter(range(self.rank, len(self.data), self.num_replicas))
+    def __len__(self):
+        return len(self.data) // self.num_replicas
+def embed(model, data):
+    return torch.cat([model(x.cuda()) for x, in DataLoader(data, batch_size=8)])
+def evaluate(model, embedded, local_rank):
+    loader = DataLoader(TensorDataset(embedded), batch_size=8, sampler=PartSampler(embedded))
+    figures = []
+    with torch.no_grad():
+        for x, in loader:
+            figures.append(x.mean())
+    figures = torch.stack(figures)
+    {combines}
+    return figures.mean(), False
+local_rank = int(os.environ["LOCAL_RANK"])
+data = TensorDataset(torch.rand(64, 4))
+sampler = DistributedSampler(data)
+model = DDP(nn.Linear(4, 4).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+stops = False
+for epoch in range(10):
+    sampler.set_epoch(epoch)
+    for x, in DataLoader(data, batch_size=8, sampler=sampler):
+        optimizer.zero_grad()
+        model(x.cuda()).mean().backward()
+        optimizer.step()
+    if not stops:
+        figure, stops = evaluate(model, embed(model, data), local_rank)
+        print(figure)
+"""
+
+
+@pytest.mark.parametrize(("combines", "is_wrong"), [("pass", True), ("dist.all_reduce(figures)", False)])
+def test_a_validation_that_makes_its_loader_itself(tmp_path: Path, combines: str, is_wrong: bool) -> None:
+    assert ("part-as-whole" in found(tmp_path, STARTED + LOADED_INSIDE.format(combines=combines), **GPUS)) is is_wrong
+
+
+WITH_BUFFERS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    def forward(self, x):
+        return self.layers(x)
+@torch.no_grad()
+def test(folder, model=None):
+    if model is None:
+        model = torch.load(folder + "/best.pt")["model"]
+    model.eval()
+    return model(torch.rand(8, 4).cuda()).mean()
+model = DDP(module=Net().cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(10):
+    optimizer.zero_grad()
+    model(torch.rand(8, 4).cuda()).mean().backward()
+    optimizer.step()
+    if rank == 0:
+        print(test("/shared/out", {given}))
+"""
+
+
+@pytest.mark.parametrize(("given", "is_wrong"), [("model", True), ("model.module", False)])
+def test_a_model_that_a_function_loads_only_if_it_gets_none(tmp_path: Path, given: str, is_wrong: bool) -> None:
+    assert ("rank-0-collective" in found(tmp_path, STARTED + WITH_BUFFERS.format(given=given), **GPUS)) is is_wrong
