@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
 
+from jobsubmit.check.checkpoints.names import ASK_FOR_FILES
 from jobsubmit.check.code import Code
+from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.common.finding import Finding
@@ -14,6 +17,8 @@ from jobsubmit.common.finding import Finding
 _LIBRARIES = ("lightning", "pytorch_lightning")
 _FIXED = re.compile(r"^[\s-]*[\"']?(?:dirpath|version|id)[\"']?\s*:(?!\s*(?:null|~)?\s*$)", re.MULTILINE)
 _NO_LOGGER = re.compile(r"logger[=: ]+[\"']?false", re.IGNORECASE)
+_LAST = re.compile(r"\blast\.ckpt\b")
+_OF_RUN = re.compile(r"log_dir|callback|version|glob|logger")
 _MOST_FILES = 200
 
 
@@ -35,6 +40,43 @@ def sought_in_new_version(code: Code) -> Iterator[Finding]:
         )
 
 
+def last_written_to_new_version(code: Code) -> Iterator[Finding]:
+    """Yield a warning where the program looks for last.ckpt in one folder, and Lightning writes it to that of the run.
+
+    Source: as above.
+    """
+    if not code.program.imports(*_LIBRARIES) or code.program.unread or not _looks_for_last(code):
+        return
+    checkpoints = [(m, call) for m, call, name in code.reached.calls if name.endswith(".ModelCheckpoint")]
+    given = [(m, call, argument(call, "save_last")) for m, call in checkpoints]
+    writing = [(m, call) for m, call, value in given if value is not None and code.values.of(value, m) is not False]
+    is_new = all(argument(call, "dirpath", 0) is None and not hides_arguments(call) for _, call in writing)
+    if writing and is_new and not any(_is_same_run(call, name) for _, call, name in code.reached.calls):
+        module, call = writing[0]
+        yield Finding(
+            "warning",
+            "no-checkpoint",
+            module.where(call),
+            "this ModelCheckpoint has no dirpath: Lightning writes last.ckpt to the folder of this run, which is new "
+            "at each start, and the program looks for it elsewhere",
+            "pass dirpath with the folder in which the program looks",
+        )
+
+
+def _looks_for_last(code: Code) -> bool:
+    """Return whether the program asks whether a file last.ckpt exists, in a folder that it names itself."""
+    places = [(module, call) for module, call, name in code.reached.calls if name in ASK_FOR_FILES and call.args]
+    texts = (words_of(code, call.args[0], module) for module, call in places)
+    return any(_LAST.search(text) and not _OF_RUN.search(text) for text in texts)
+
+
+def _is_same_run(call: ast.Call, name: str) -> bool:
+    """Return whether a call makes a logger for a run of a fixed name, or a Trainer without a logger."""
+    is_logger = name.rpartition(".")[2].endswith("Logger")
+    is_fixed = any(argument(call, one) is not None for one in ("version", "id")) or hides_arguments(call)
+    return (is_logger and is_fixed) or getattr(argument(call, "logger"), "value", None) is False
+
+
 def _asks_for_last(code: Code) -> str:
     """Return where the last checkpoint is asked for: in the code, or in the arguments of LightningCLI."""
     for module, call, _ in code.reached.calls:
@@ -50,13 +92,10 @@ def _asks_for_last(code: Code) -> str:
 def _is_fixed(code: Code) -> bool:
     """Return whether something may keep the folder the same: a dirpath, a version, the id of a run, or no logger."""
     for _, call, name in code.reached.calls:
-        last = name.rpartition(".")[2]
-        is_checkpoint, is_logger = last.endswith("ModelCheckpoint"), last.endswith("Logger")
+        is_checkpoint = name.rpartition(".")[2].endswith("ModelCheckpoint")
         if is_checkpoint and (argument(call, "dirpath", 0) is not None or hides_arguments(call)):
             return True
-        if is_logger and (any(argument(call, one) is not None for one in ("version", "id")) or hides_arguments(call)):
-            return True
-        if getattr(argument(call, "logger"), "value", None) is False:
+        if _is_same_run(call, name):
             return True
     if "WANDB_RUN_ID" in code.facts.environment or "WANDB_RUN_ID" in code.names:
         return True

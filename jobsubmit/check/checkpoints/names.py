@@ -25,7 +25,7 @@ _TO_FOLDERS = (*SAVING, "save_pretrained", "save_model", "async_save")
 _PLACES = re.compile(r"%[-+0-9.]*[a-z]|\{[^{}]*\}")  # in a text that is formatted
 _ANY, _NUMBER = "\0", "\1"  # in a name, for what is not written down, and for a number that is not
 _IS_NUMBER = re.compile(r"\{(?:[^{}]*:0?\d+d?|[\w.]*(?:epoch|step|iter\w*)(?: \+ 1)?)\}")
-_ASK_FOR_FILES = ("os.path.exists", "os.path.isfile")
+ASK_FOR_FILES = ("os.path.exists", "os.path.isfile")
 _ASK_FOR_THIS = ("exists", "is_file")  # methods of paths
 _OPEN = re.compile(f"[{_ANY}{_NUMBER}]")
 _SAME = ("str", "pathlib.Path", "os.path.abspath", "os.path.join", "pathlib.PurePath")
@@ -77,7 +77,7 @@ def _sought(code: Code) -> Iterator[_Sought]:
         elif name in ("glob.glob", "glob.iglob") or method in ("glob", "rglob"):
             for pattern in _patterns(code, given, module):
                 yield _Sought(pattern, repr(_OPEN.sub("*", pattern)), call, module)
-        elif name in _ASK_FOR_FILES or method in _ASK_FOR_THIS:
+        elif name in ASK_FOR_FILES or method in _ASK_FOR_THIS:
             path = call.func.value if isinstance(call.func, ast.Attribute) and not given else next(iter(given), None)
             for file in _files_asked_for(code, path, module):
                 yield _Sought(file, repr(file), call, module)

@@ -15,6 +15,7 @@ from jobsubmit.check.program.module import (
     Module,
     class_around,
     is_of_self,
+    own_method,
     returned_values,
     spelled,
     unparsed,
@@ -165,7 +166,7 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
     """Return what object a value is; empty for one that is plain, or not known."""
     if code.values.namespaces.hold(value, module):
         return "an argparse.Namespace" if code.line.kind == "argparse" else ""
-    if kind := _kind_of_library(code, value, module):
+    if kind := _kind_of_library(code, value, module) or _kind_of_optimizer(code, value, module):
         return kind
     if isinstance(value, ast.Call) and code.program.name_of(value.func, module) in ("dataclasses.asdict", "vars"):
         return "a pathlib.Path" if value.args and _holds_path(code, value.args[0], module) else ""
@@ -202,6 +203,32 @@ def _kind_of_library(code: Code, value: ast.expr, module: Module) -> str:
     if isinstance(value, (ast.Name, ast.Attribute)) and _is_of_omegaconf(code, value, module):
         return "a DictConfig"
     return "a CfgNode" if _is_config_node(code, value) else ""
+
+
+def _kind_of_optimizer(code: Code, value: ast.expr, module: Module) -> str:
+    """Return what the state of an optimizer of the program is that keeps a function in its groups, by their defaults.
+
+    It is empty for other values.
+    """
+    if not isinstance(value, ast.Call) or getattr(value.func, "attr", "") != "state_dict":
+        return ""
+    owner = value.func.value if isinstance(value.func, ast.Attribute) else value
+    for home, part in origins(code, owner, module):
+        found = _class_of(code, part, home)
+        maker = own_method(found, "__init__") if found is not None else None
+        if found is None or maker is None or not any(spelled(base).endswith("Optimizer") for base in found.bases):
+            continue
+        kept = {one.id for node in walk(maker) if _is_mapping(node) for one in walk(node) if isinstance(one, ast.Name)}
+        for name in sorted(kept & parameters(maker)):
+            given = given_for(part, maker, name) if isinstance(part, ast.Call) else None
+            defined = code.program.definition(code.program.name_of(given, home)) if given is not None else None
+            if isinstance(given, ast.Lambda) or (defined is not None and isinstance(defined[1], FUNCTIONS)):
+                return f"an optimizer whose groups hold the function {unparsed(given)}"
+    return ""
+
+
+def _is_mapping(node: ast.AST) -> bool:
+    return isinstance(node, ast.Dict) or (isinstance(node, ast.Call) and spelled(node.func) == "dict")
 
 
 def _is_of_numpy(code: Code, value: ast.Name | ast.Attribute, module: Module) -> bool:

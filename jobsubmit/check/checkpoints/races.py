@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from jobsubmit.check.code import Code
@@ -64,12 +64,12 @@ def check_races(code: Code) -> Iterator[Finding]:
 
 
 def _folder_of_all(code: Code) -> Iterator[Finding]:
-    made = {unparsed(part) for module, path in _folders_made_safely(code) for _, part in origins(code, path, module)}
+    made = [_origins_of(code, path, module) for module, path in _folders_made_safely(code)]
     for module, call, name in code.reached.calls:
         path = _folder_made(code, call, name, module)
         if path is None or is_of_one_process(code, path, module) or is_handled(call, module):
             continue
-        if code.is_of_one(call) or made & {unparsed(part) for _, part in origins(code, path, module)}:
+        if code.is_of_one(call) or any(_may_be_same(_origins_of(code, path, module), other) for other in made):
             continue
         if is_for_all(code, call, module):
             yield Finding(
@@ -81,6 +81,16 @@ def _folder_of_all(code: Code) -> Iterator[Finding]:
                 "pass exist_ok=True",
             )
             return
+
+
+def _origins_of(code: Code, path: ast.expr, module: Module) -> list[str]:
+    """Return what a path is computed from: first the whole of it, then its parts."""
+    return [unparsed(part) for _, part in origins(code, path, module)]
+
+
+def _may_be_same(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether the whole of one path is the other one, or a part of it."""
+    return bool(one and other) and (one[0] in other or other[0] in one)
 
 
 def _folder_of_each_pass(code: Code) -> Iterator[Finding]:

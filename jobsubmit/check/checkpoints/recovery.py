@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.checkpoints.lightning_versions import sought_in_new_version
+from jobsubmit.check.checkpoints.lightning_versions import last_written_to_new_version, sought_in_new_version
 from jobsubmit.check.checkpoints.names import sought_under_other_names
 from jobsubmit.check.checkpoints.new_folders import new_at_each_start
 from jobsubmit.check.checkpoints.paths import places_saved_to
@@ -56,6 +56,7 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
         yield from unasked
         yield from sought_under_other_names(code) if restarts else ()
         yield from sought_in_new_version(code) if restarts else ()
+        yield from last_written_to_new_version(code) if restarts else ()
         yield from _beside_code(code, plan)
         yield from _on_disk_of_node(code) if restarts and not plan.backend.is_this_machine else ()
     for mount in plan.mounts:

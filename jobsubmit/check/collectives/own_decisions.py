@@ -38,6 +38,8 @@ _OWN_LOSS = re.compile(
 _LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
 _DEEPEST = 4  # variables and functions behind each other
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
+_ARITHMETIC = ("abs", "float", "int", "max", "min", "round", "sum", "divmod")
+_OF_NUMBERS = (".total_seconds", ".item")
 _IS_EMPTY = re.compile(r"not (\w+)\.any\(\)|(\w+)\.(?:sum|numel)\(\) == 0|len\((\w+)\) == 0")
 _OF_BATCH = re.compile(r"batch|sample|target|label|box|mask|keep|valid|reward|instance|\bgt|positive")
 _ERRORS_OF_STEPS = frozenset(
@@ -386,7 +388,7 @@ def _has_clock(code: Code, node: ast.expr, module: Module, depth: int = 0) -> bo
     """Return whether a number is computed from the time now: in place, by a property or function, or in a variable."""
     if _asks_clock(code, node, module):
         return True
-    for inner in walk(node) if depth < _DEEPEST else ():
+    for inner in _numbers_in(node) if depth < _DEEPEST else ():
         if isinstance(inner, ast.Name):
             if any(_has_clock(code, one, module, depth + 1) for one in _set_in_loops(inner, module)):
                 return True
@@ -397,6 +399,20 @@ def _has_clock(code: Code, node: ast.expr, module: Module, depth: int = 0) -> bo
         if entered is not None and any(_has_clock(code, value, entered[0], depth + 1) for value in values):
             return True
     return False
+
+
+def _numbers_in(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of an expression that may be numbers: of a call, not what an unknown function is given."""
+    yield node
+    if isinstance(node, ast.Call):
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        is_of_number = not isinstance(owner, ast.Name) or spelled(node.func).endswith(_OF_NUMBERS)
+        parts = [*node.args] if spelled(node.func) in _ARITHMETIC else []
+        parts += [owner] if owner is not None and is_of_number else []
+    else:
+        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+    for part in parts:
+        yield from _numbers_in(part)
 
 
 def _asks_clock(code: Code, node: ast.AST, module: Module) -> bool:

@@ -199,10 +199,6 @@ def _is_same_each_time(code: Code, given: ast.expr, module: Module) -> bool:
     if isinstance(given, ast.Constant):
         return True
     loops = [above for above in module.above(given) if isinstance(above, (ast.For, ast.While))]
-    if isinstance(given, ast.Attribute) and code.values.namespaces.hold(given.value, module):
-        places = code.program.attribute_stores.get(given.attr, ())
-        is_set_here = all(home.scope_of(store) is module.scope_of(given) for home, store in places)
-        return bool(loops) and is_set_here and not _is_in_any(loops, [store for _, store in places], module)
     if isinstance(given, ast.Attribute):
         return bool(loops) and _is_kept_in(loops, code.program.attribute_stores.get(given.attr, ()), module)
     function = module.function_of(given)

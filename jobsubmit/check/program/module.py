@@ -330,11 +330,11 @@ def unparsed(node: ast.AST) -> str:
 
 
 def defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:
-    """Yield the functions and classes of a module, those in its branches included."""
+    """Yield the functions and classes of a module, those in its branches and loops included."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name, node
-        elif isinstance(node, (ast.If, ast.Try, ast.With)):
+        elif isinstance(node, (ast.If, ast.Try, ast.With, ast.For, ast.While)):
             for name in ("body", "orelse", "finalbody"):
                 yield from defined(getattr(node, name, []))
             for handler in getattr(node, "handlers", []):
