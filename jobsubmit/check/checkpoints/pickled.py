@@ -177,8 +177,7 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
         if any(code.program.name_of(part.func, home) == "argparse.Namespace" for home, part in parts):
             return "an argparse.Namespace"
     elif isinstance(value, ast.Attribute) and spelled(value.value) == "self":
-        made_of = [(home, one) for home, part in origins(code, value, module) for one in (part, *_entries_in(part))]
-        makers = [(home, one) for home, one in made_of if _class_of(code, one, home)]
+        makers = [(home, one) for home, one in _values_of(code, value, module) if _class_of(code, one, home)]
         if len({_class_of(code, one, home) for home, one in makers}) == 1:
             module, maker = makers[0]
     known = made(code.program, value, module) if maker is None else None
@@ -189,8 +188,29 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
     return "" if is_plain or _is_model(owner) else f"an object of {owner.name}"
 
 
+def _values_of(code: Code, node: ast.expr, module: Module, depth: int = 0) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield what a variable, parameter or field may be set to, and not what it is only a part of."""
+    given: list[tuple[Module, ast.expr | None]] = []
+    function = module.function_of(node)
+    match node:
+        case ast.Call():
+            yield module, node
+        case ast.IfExp():
+            given = [(module, node.body), (module, node.orelse)]
+        case ast.Name() if function is not None and node.id in parameters(function):
+            calls = code.program.calls_to(function, module)
+            given = [(home, given_for(call, function, node.id)) for home, call in calls]
+        case ast.Name() | ast.Attribute():
+            given = set_to(code, node, module)
+        case ast.Subscript():  # one of a mapping that is written down: `PRESETS[args.preset]`
+            held = [(home, one) for home, part in origins(code, node.value, module) for one in _entries_in(part)]
+            given = [(home, one) for home, one in held]
+    for home, one in given if depth < _DEEPEST else ():
+        if one is not None:
+            yield from _values_of(code, one, home, depth + 1)
+
+
 def _entries_in(node: ast.AST) -> list[ast.expr]:
-    """Return what a mapping holds that is written down, one of which a program looks up: `PRESETS[args.preset]`."""
     return node.values if isinstance(node, ast.Dict) else []
 
 

@@ -46,6 +46,7 @@ _RANK_OR_PERIOD = re.compile(r"[\w.]*rank\w*(?:\(\))? == 0|% [\w.]+ == 0")
 _DEEPEST = 3  # functions that call each other
 _OF_PASS = re.compile(r"step|epoch|iter|time|now|count|idx|version|round|uuid|uniq|next|temp|tmp|incr|num|batch|\bi\b")
 _TAKES_AWAY = frozenset(["rmtree", "rmdir", "rename", "replace", "move", "unlink", "removedirs"])
+_PATH = re.compile(r"^(?:pathlib\.)?Path\(([\w.]+)\)$")
 _JOIN = frozenset(["Path", "join", "str"])
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 _FETCHES_BY_ITSELF = ("torch_geometric.datasets.", "ogb.", "dgl.data.")
@@ -85,7 +86,7 @@ def _folder_of_all(code: Code) -> Iterator[Finding]:
 
 def _origins_of(code: Code, path: ast.expr, module: Module) -> list[str]:
     """Return what a path is computed from: first the whole of it, then its parts."""
-    return [unparsed(part) for _, part in origins(code, path, module)]
+    return [_PATH.sub(r"\1", unparsed(part)) for _, part in origins(code, path, module)]
 
 
 def _may_be_same(one: Sequence[str], other: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, is_count, trains
 from jobsubmit.check.libraries.accelerate_on_cpus import check_accelerate_on_cpus, is_on, is_prepare
 from jobsubmit.check.libraries.accelerated_schedules import check_accelerated_schedules
 from jobsubmit.check.libraries.prepared import given_names, holds_prepared
+from jobsubmit.check.libraries.unprepared import check_unprepared
 from jobsubmit.check.models.bypassing import without_gradients
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.thawing import thawed_by_argument
@@ -53,6 +54,7 @@ def check_accelerate(code: Code, launched_with: Mapping[str, Any]) -> Iterator[F
         yield from _not_prepared(code)
         yield from _spread_over_all(code)
         yield from _counted_apart(code)
+        yield from check_unprepared(code)
     yield from _never_accumulated(code)
     yield from check_accelerate_on_cpus(code, launched_with)
     if code.facts.has_launcher and code.is_parallel:

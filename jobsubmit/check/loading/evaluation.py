@@ -40,6 +40,7 @@ _DEEPEST = 2  # functions that call each other
 _OF_TIME = re.compile(r"time|elapsed|latency|duration|memory")
 _EVALUATES = re.compile(r"_*(?:(?:run|do)_)?(?:val|valid|validate|validation|evaluate|evaluation|eval|test)(?:_\w+)?")
 _FILLS = re.compile(r"(?:update|add|append|set|load|sync|reduce|reset)(?:_|$)")  # methods that change a meter
+_OF_PURPOSE = re.compile(r"train|split|phase|mode|subset")
 _EVALUATOR = re.compile(r"Evaluat|Validat|Tester")
 
 
@@ -161,10 +162,20 @@ def _left_alone(finder: CollectiveFinder, function: Function, home: Module) -> a
         and spelled(node.func.value) in returned
         and not _OF_TIME.search(unparsed(node))
     ]
+    together = [node for node, names in updates if names & combined]
     alone = [node for node, names in updates if names and not names & combined]
+    alone = [node for node in alone if not any(_is_instead(node, other, home) for other in together)]
     if len(alone) == len(updates):
         return next(_averages_left_alone(finder, function, home, alone, combined), None)
     return alone[0] if alone else None
+
+
+def _is_instead(one: ast.Call, other: ast.Call, module: Module) -> bool:
+    """Return whether two updates of one meter are in the two branches of a condition."""
+    tests = [above for above in module.above(one) if isinstance(above, ast.If)]
+    shared = [above for above in module.above(other) if above in tests]
+    in_bodies = [[any(node in walk(part) for part in above.body) for node in (one, other)] for above in shared]
+    return spelled(one.func) == spelled(other.func) and any(first != second for first, second in in_bodies)
 
 
 def _meter_left_alone(finder: CollectiveFinder, function: Function, home: Module) -> ast.Call | None:
@@ -225,14 +236,14 @@ def _linked(names: set[str], links: Sequence[tuple[set[str], set[str]]]) -> set[
 
 
 def _combined_in(finder: CollectiveFinder, function: Function, home: Module) -> set[str]:
-    """Return the variables of a function that are set to combined figures."""
-    return {
-        target.id
-        for node in walk(function)
-        if isinstance(node, ast.Assign) and _combines(finder, walk(node.value), home)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    """Return the variables of a function that are set to combined figures, also those of loops over such."""
+    found = set[str]()
+    for node in walk(function):
+        if isinstance(node, ast.Assign) and _combines(finder, walk(node.value), home):
+            targets = (part for target in node.targets for part in getattr(target, "elts", (target,)))
+            found |= {part.id for part in targets if isinstance(part, ast.Name)}
+    loops = (node for node in walk(function) if isinstance(node, ast.For))
+    return found.union(*(_names_in(loop.target) for loop in loops if _names_in(loop.iter) & found))
 
 
 def _returned_as_it_is(finder: CollectiveFinder, function: Function, home: Module) -> ast.Name | None:
@@ -435,6 +446,8 @@ def _has_sampler(code: Code, call: ast.Call, module: Module) -> bool:
     place, sampler = keywords_of(code, call, module).get("sampler", (module, None))
     if sampler is None:
         return False
+    if isinstance(sampler, ast.IfExp) and _OF_PURPOSE.search(unparsed(sampler.test)):
+        return False  # `sampler if train else None`: the data of a validation may be whole
     parts = [(home, one) for home, part in origins(code, sampler, place) for one in _choices(part)]
     names = [
         code.program.name_of(part.func, home)

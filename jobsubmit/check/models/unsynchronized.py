@@ -13,14 +13,14 @@ from jobsubmit.check.collectives.calls import finder_of
 from jobsubmit.check.models.bypassing import OPTIMIZER
 from jobsubmit.check.models.gradients import reduced_gradients
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.module import Module, spelled, unparsed
+from jobsubmit.check.program.module import Module, class_around, own_method, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 # What may average gradients or parameters, or share the model in another way, beside collectives of the program's own.
 _SHARES = re.compile(
-    r"FullySharded|fully_shard|parallelize|replicate|DTensor|DeviceMesh|device_mesh|Distributed\w*Optim"
+    r"FullySharded|fully_shard|parallelize|^(?:torch\.distributed[\w.]*\.)?replicate$|DTensor|DeviceMesh|device_mesh|Distributed\w*Optim"
     r"|LocalSGD|[Mm]odelAverag|register_(?!forward)\w*hook|\brpc\b|init_rpc|[Pp]ipelin(?:e_|ing)|PipelineStage|GPipe|horovod|\bhvd\b"
     r"|^apex$|SyncFunction|Join\b"
 )
@@ -273,8 +273,20 @@ def _is_of_model(code: Code, call: ast.Call, name: str, module: Module) -> bool:
     """Return whether a call is a collective that may be about gradients or parameters, more than at the start."""
     is_collective = name.startswith("torch.distributed.") and name.rpartition(".")[2] in _COLLECTIVES
     is_sum = name.rpartition(".")[2] in ("all_reduce", "reduce")
+    if is_collective and _is_in_gathering_layer(call, module):
+        return False
     is_of_model = is_collective and any(_may_be_of_model(code, given, module, is_sum=is_sum) for given in call.args)
     return is_of_model and not (name.endswith(".broadcast") and _is_before_training(code, call, module))
+
+
+def _is_in_gathering_layer(call: ast.Call, module: Module) -> bool:
+    """Return whether a collective sums the gradients of what an autograd function gathered: not those of parameters."""
+    function, owner = module.function_of(call), class_around(call, module)
+    if function is None or owner is None or function.name != "backward":
+        return False
+    forward = own_method(owner, "forward")
+    calls = (node for node in walk(forward) if isinstance(node, ast.Call)) if forward is not None else ()
+    return any(spelled(one.func).rpartition(".")[2] in ("all_gather", "all_gather_into_tensor") for one in calls)
 
 
 def _may_be_of_model(code: Code, given: ast.expr, module: Module, depth: int = 0, *, is_sum: bool) -> bool:

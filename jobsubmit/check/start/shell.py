@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code
 from jobsubmit.check.shell.commands import SHELLS
 from jobsubmit.check.shell.parsing import has_errors, parse_shell
@@ -34,6 +35,8 @@ _OWN_NAME = r"(\$HOSTNAME\b|\$\((?:hostname|ip|ifconfig)\b[^)]*\))"
 _OWN_ADDRESS = re.compile(rf"(--(?:master[_-]addr|main[_-]process[_-]ip|rdzv[_-]endpoint)|MASTER_ADDR)[=\s]{_OWN_NAME}")
 
 
+# What a node says of itself: a value of the job may be the same number.
+_OF_NODES = (contract.NNODES, contract.NODE_RANK, contract.NPROC_PER_NODE, contract.MASTER_PORT)
 # Commands that change only the shell in which they are executed.
 _OF_THIS_SHELL = re.compile(
     r"(?:export|declare|source|\.|ulimit|umask|cd|alias|unset|module\s+(?:load|add|use|swap)|ml|(?:conda|mamba|micromamba)\s+activate)\s|\w+=\S*\s*$"
@@ -181,7 +184,8 @@ def _dropped(job: LaunchPlan, started: Started) -> Iterator[Finding]:
 def _is_used(argument: str, started: Started) -> bool:
     """Return whether an argument, or its value, is a part of a word of the command or of a variable."""
     value = argument.partition("=")[2]
-    parts = {part for text in (*started.words, *started.environment.values()) for part in re.split(r"[=\s,:]", text)}
+    own = [text for name, text in started.environment.items() if name not in _OF_NODES]
+    parts = {part for text in (*started.launch.program, *own) for part in re.split(r"[=\s,:]", text)}
     is_long = len(value) >= _LONG_VALUE and any(value in text for text in started.words)
     return argument in started.words or value in parts or is_long
 

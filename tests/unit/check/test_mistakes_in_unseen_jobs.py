@@ -834,6 +834,8 @@ data = TensorDataset(torch.rand(64, 4))
 sampler = DistributedSampler(data)
 model = DDP(nn.Linear(4, 1).cuda())
 engine = Engine(model, torch.optim.SGD(model.parameters(), lr=0.1), sampler, 10)
+if os.path.exists("/shared/out/last.pt"):
+    engine.load("/shared/out/last.pt")
 engine.train(DataLoader(data, batch_size=8, sampler=sampler))
 """
 
