@@ -26,6 +26,7 @@ from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
+_NOWHERE = ("os.devnull", "'/dev/null'")
 _SAVES = ("torch.save",)
 _WRITERS = ("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "matplotlib.pyplot.savefig")
 _WRITING_METHODS = ("to_csv", "to_json", "to_parquet", "savefig", "save_pretrained", "save_to_disk")
@@ -189,6 +190,8 @@ def _written(code: Code) -> Iterator[tuple[Module, ast.Call, ast.expr]]:
         elif method in ("write_text", "write_bytes"):
             path = call.func.value  # type: ignore[attr-defined] # it is an attribute
         is_checkpoint = name in _SAVES
+        if path is not None and unparsed(path) in _NOWHERE:
+            continue
         if path is not None and (is_checkpoint or _is_same_for_all_data(code, path, module)):
             if is_checkpoint or not _depends_on_option(code, call, module):
                 yield module, call, path

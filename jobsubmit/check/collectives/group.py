@@ -80,7 +80,7 @@ def _asks(node: ast.AST) -> bool:
 
 
 def _needs_group(call: ast.Call, name: str) -> bool:
-    if name.startswith("torch.") and name.endswith(".DistributedSampler"):
+    if name.startswith(("torch.", "monai.")) and name.endswith(".DistributedSampler"):
         return argument(call, "rank", 2) is None and not hides_arguments(call)
     return name in _NEEDS or is_ddp(name)
 

@@ -333,6 +333,7 @@ def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
                     isinstance(one, ast.If)
                     and (leaves(one.body) or _only_waits(one.body))
                     and _asks_for_rank(code, one.test, module)
+                    and code.values.truth(one.test, module) is not False
                     for one in before
                 ):
                     return True
@@ -371,9 +372,27 @@ def _asks_for_rank(code: Code, test: ast.expr, module: Module) -> bool:
             values = (above.value for above in module.above(store) if isinstance(above, ast.Assign))
             if isinstance(module.parents.get(store), ast.Tuple):  # results of a function that is given its GPU, too
                 values = (value for value in values if not isinstance(value, ast.Call))
-            if any(map(mentions_rank, values)) or _is_in_branch_of_rank(code, store, module):
+            known = list(values)
+            if any(map(mentions_rank, known)) or _is_in_branch_of_rank(code, store, module):
+                return True
+            if any(_returns_by_rank(code, value, module) for value in known):
                 return True
     return False
+
+
+def _returns_by_rank(code: Code, value: ast.expr, module: Module) -> bool:
+    """Return whether a value is what a function returns, and the rank decides in it whether it returns anything."""
+    found = code.program.called(value, module) if isinstance(value, ast.Call) else None
+    if found is None or not isinstance(found[1], FUNCTIONS):
+        return False
+    returns = [one for one in walk(found[1]) if isinstance(one, ast.Return)]
+    with_value = [one for one in returns if one.value is not None and not _is_none(one.value)]
+    is_open = len(with_value) < len(returns) or not isinstance(found[1].body[-1], ast.Return)
+    return is_open and bool(with_value) and all(_is_in_branch_of_rank(code, one, found[0]) for one in with_value)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _given_for(code: Code, name: ast.Name, module: Module) -> list[ast.expr]:

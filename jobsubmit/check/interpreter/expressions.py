@@ -90,6 +90,7 @@ class Expressions(Variables):
         self.doubts = 0  # branches around that may not be taken
         self.branches = 0  # of them, and those that are taken now and then, and loops with an unknown number of passes
         self.has_group = False
+        self.current_gpu: Any = UNKNOWN
         self.waits = Waits()
         self.is_lenient = False  # whether an error that the program raises itself, and does not catch, is passed over
         self.rehearsal: Rehearsal | None = None  # of a loop that trains, while it is followed pass by pass

@@ -307,7 +307,7 @@ _GIVE_BACK = (
 
 FUNCTIONS: Mapping[str, _Known] = {
     **dict.fromkeys(("print", "random.seed", "torch.manual_seed", "numpy.random.seed", "warnings.warn"), _nothing),
-    **dict.fromkeys(("torch.cuda.manual_seed_all", "torch.cuda.manual_seed", "torch.cuda.set_device"), _nothing),
+    **dict.fromkeys(("torch.cuda.manual_seed_all", "torch.cuda.manual_seed"), _nothing),
     **dict.fromkeys(("os.makedirs", "torch.cuda.empty_cache", "warnings.filterwarnings", "time.sleep"), _nothing),
     "isinstance": is_instance,
     "getattr": get_attribute,

@@ -21,6 +21,11 @@ def value_of_torch(run: Calls, name: str, args: list[Any], keywords: dict[str, A
     if name in ASK_FOR_GPUS:
         gpus = facts.gpus_seen
         return (gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0,)
+    if name == "torch.cuda.set_device" and args:
+        run.current_gpu = args[0] if type(args[0]) is int and not run.doubts else UNKNOWN
+        return (None,)
+    if name == "torch.cuda.current_device":
+        return (run.current_gpu,)
     if name == "torch.distributed.is_available":
         return (True,)
     if name in ONLY_ON_MACS:

@@ -290,6 +290,8 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
         if own_part is None or own_count is None or _is_for_some_ranks(code, call, calling):
             continue
         (module, part), (_, count) = own_part, own_count
+        if _is_of_loop(part, module):
+            continue  # each process goes through all of the parts
         is_by_node = all(_NODES.search(unparsed(node)) for node in (part, count))
         is_by_node = is_by_node or (not code.facts.has_launcher and code.values.of(count, module) == code.facts.nodes)
         if code.processes != 1 and is_by_node:
@@ -314,6 +316,12 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
                 "processes: some would read the same part",
             )
             return
+
+
+def _is_of_loop(part: ast.expr, module: Module) -> bool:
+    """Return whether the number of a part is the variable of a loop around it."""
+    loops = (above for above in module.above(part) if isinstance(above, ast.For))
+    return isinstance(part, ast.Name) and any(spelled(loop.target) == part.id for loop in loops)
 
 
 def _starts_processes(code: Code, name: str) -> bool:

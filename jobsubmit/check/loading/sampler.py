@@ -29,6 +29,7 @@ _ALL_DATA_IN_ORDER = (
     "each process gets all of the data from this loader, in the same order: all of them train on the same batches"
 )
 _OF_ALL = frozenset(["torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler"])
+_IN_BATCHES = "torch.utils.data.BatchSampler"  # around another sampler
 _AT_LEAST_ONE = ("gradient_accumulation_steps", "per_device_train_batch_size", "per_device_eval_batch_size")
 
 
@@ -222,7 +223,8 @@ def may_give_parts(code: Code, call: ast.Call, module: Module) -> bool:
     parts = [(home, one) for home, part in origins(code, sampler, module) for one in _choices(part)]
     names = (code.program.name_of(one.func, home) for home, one in parts if isinstance(one, ast.Call))
     samplers = {name for name in names if "ampler" in name}
-    return not samplers or not samplers <= _OF_ALL
+    inside = {name for name in samplers if name != _IN_BATCHES} or samplers
+    return not inside or not inside <= _OF_ALL
 
 
 def _gets_none(code: Code, call: ast.Call) -> bool:

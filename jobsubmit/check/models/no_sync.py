@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.branches import after, leaves
 from jobsubmit.check.origins import last_value
-from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.module import FUNCTIONS, Function, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters, position
@@ -25,6 +25,7 @@ def check_no_sync(code: Code) -> Iterator[Finding]:
     if code.world_size == 1:
         return
     yield from _inverted(code)
+    yield from _synchronized_in_other_step(code)
     if not code.has_framework:
         yield from _never_synchronized(code)
         yield from _stepped_unsynchronized(code)
@@ -123,6 +124,48 @@ def _inverted(code: Code) -> Iterator[Finding]:
             return
 
 
+def _synchronized_in_other_step(code: Code) -> Iterator[Finding]:
+    """Yield a warning where Fabric synchronizes in another step than the one after which the optimizer steps.
+
+    `fabric.no_backward_sync(model, enabled=step % n != 0)`, and then `if (step + 1) % n == 0: optimizer.step()`.
+    """
+    for module, node in code.program.of(ast.With):
+        calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+        skips = [call for call in calls if getattr(call.func, "attr", "") == "no_backward_sync"]
+        enabled = argument(skips[0], "enabled", 1) if skips else None
+        synchronized = _counted_in(enabled, module, if_true=False) if enabled is not None else None
+        if synchronized is None or not code.reached.of(node, module):
+            continue
+        for later in after(node, module):
+            is_step = isinstance(later, ast.If) and any(_STEPS.search(unparsed(one)) for one in walk(later))
+            stepped = _counted_in(later.test, module, if_true=True) if isinstance(later, ast.If) and is_step else None
+            if stepped is not None and stepped[1:] == synchronized[1:] and stepped[0] != synchronized[0]:
+                yield Finding(
+                    "warning",
+                    "never-synchronized",
+                    module.where(node),
+                    f"the gradients are averaged where {synchronized[0]} is a multiple of {synchronized[1]}, and the "
+                    f"optimizer steps where {stepped[0]} is one: the gradients of the other steps are not averaged",
+                    "synchronize in the step that ends with optimizer.step()",
+                )
+                return
+
+
+def _counted_in(test: ast.expr, module: Module, *, if_true: bool) -> tuple[str, str] | None:
+    """Return the counter and the number of which it is a multiple where a condition holds, or does not."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _counted_in(test.operand, module, if_true=not if_true)
+    made = last_value(test, module) if isinstance(test, ast.Name) else test
+    match made:
+        case ast.Compare(
+            left=ast.BinOp(left=counter, op=ast.Mod(), right=number),
+            ops=[ast.Eq() | ast.NotEq() as operator],
+            comparators=[ast.Constant(value=0)],
+        ) if isinstance(operator, ast.Eq) is if_true:
+            return unparsed(counter), unparsed(number)
+    return None
+
+
 def _switched_in_first_step(code: Code) -> Iterator[Finding]:
     """Yield a warning for `model.require_backward_grad_sync = micro_step == 0`, in a loop over the micro steps."""
     for module, node in code.program.of(ast.Assign):
@@ -173,14 +216,12 @@ def _switched_after_last_step(code: Code) -> Iterator[Finding]:
 def _synchronized_after_last_step(code: Code) -> Iterator[Finding]:
     """Yield a warning where only `step == steps` would average the gradients, in `for step in range(steps)`."""
     for module, test in code.program.of(ast.Compare):
-        match test:
-            case ast.Compare(left=ast.Name(id=counter), ops=[ast.Eq()], comparators=[ast.Name(id=total)]):
-                steps = _range_of(counter, test, module)
-            case _:
-                continue
-        is_counted = len(module.stores.get((module.scope_of(test), counter), ())) == 1  # by the loop alone
-        is_after = steps is not None and steps.id == total and is_counted and code.reached.of(test, module)
-        if is_after and _synchronizes_if(code, test, module):
+        if len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq) or not isinstance(test.left, ast.Name):
+            continue
+        if not _is_after_last(code, test, module) or not code.reached.of(test, module):
+            continue
+        if _synchronizes_if(code, test, module):
+            total = unparsed(test.comparators[0])
             yield Finding(
                 "warning",
                 "never-synchronized",
@@ -192,9 +233,38 @@ def _synchronized_after_last_step(code: Code) -> Iterator[Finding]:
             return
 
 
+def _is_after_last(code: Code, test: ast.Compare, module: Module) -> bool:
+    """Return whether a condition compares the counter of a loop with its end, here or in what each call gives."""
+    counter, total = test.left, test.comparators[0]
+    function = module.function_of(test)
+    own = parameters(function) if function is not None else set()
+    if function is None or spelled(counter) not in own or not isinstance(total, ast.Name) or total.id not in own:
+        return _is_end(counter, total, module)
+    calls = code.program.calls_to(function, module) or code.program.calls_of_attribute.get(function.name, ())
+    given = [
+        (home, given_for(call, function, spelled(counter)), given_for(call, function, total.id))
+        for home, call in calls
+        if code.reached.of(call, home)
+    ]
+    return bool(given) and all(
+        one is not None and end is not None and _is_end(one, end, home) for home, one, end in given
+    )
+
+
+def _is_end(counter: ast.expr, total: ast.expr, module: Module) -> bool:
+    """Return whether a variable is only counted by a loop around it, up to one less than a total."""
+    if not isinstance(counter, ast.Name):
+        return False
+    is_counted = len(module.stores.get((module.scope_of(counter), counter.id), ())) == 1
+    end = _end_of_range(counter.id, counter, module)
+    return is_counted and end is not None and unparsed(end) == unparsed(total)
+
+
 def _synchronizes_if(code: Code, test: ast.Compare, module: Module) -> bool:
     """Return whether gradients are averaged only where a condition holds: it chooses no_sync(), or is given to that."""
     above = module.parents.get(test)
+    if isinstance(above, ast.Assign):
+        return spelled(above.targets[0]).endswith(".require_backward_grad_sync")
     if isinstance(above, (ast.If, ast.IfExp)):
         otherwise = above.orelse if isinstance(above, ast.If) else [above.orelse]
         return above.test is test and any(map(_mentions_no_sync, otherwise))
@@ -214,9 +284,15 @@ def _mentions_no_sync(node: ast.AST) -> bool:
 
 def _range_of(counter: str, node: ast.AST, module: Module) -> ast.Name | None:
     """Return the variable up to which a loop around a node counts."""
+    end = _end_of_range(counter, node, module)
+    return end if isinstance(end, ast.Name) else None
+
+
+def _end_of_range(counter: str, node: ast.AST, module: Module) -> ast.expr | None:
+    """Return the number up to which a loop around a node counts."""
     for loop in module.above(node):
         match loop:
-            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=[ast.Name() as end])):
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=[end])):
                 if name == counter:
                     return end
     return None

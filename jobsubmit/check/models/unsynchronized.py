@@ -32,6 +32,7 @@ _OF_MODEL = re.compile(
 _OF_VALUE = re.compile(
     r"grad|param(?!s\.(?!data\b|grad\b|detach\b)\w)|weights|\.weight\b|flat|bucket|buffer|state_dict"
 )
+_OF_BYTES = re.compile(r"Byte(?:Tensor|Storage)|uint8|pickle")  # an object that is sent
 _WRAPS_OTHERWISE = re.compile(
     r"parallel|ddp|fsdp|wrap|reduce|gather|broadcast|sync|prepare|horovod|hvd|distribut|with_|strategy|engine",
     re.IGNORECASE,
@@ -305,6 +306,8 @@ def _may_be_of_model(code: Code, given: ast.expr, module: Module, depth: int = 0
         found = (_may_be_of_model(code, one, home, depth + 1, is_sum=is_sum) for home, one in callers if one)
         return any(found) if is_known else is_sum
     made = [_made_by(store, module) for store in module.own_stores.get((module.scope_of(given), name), ())]
+    if any(_OF_BYTES.search(unparsed(one)) for one in made):
+        return False
     return any(
         _OF_VALUE.search(unparsed(one))
         or (isinstance(one, ast.Name) and _may_be_of_model(code, one, module, depth + 1, is_sum=is_sum))

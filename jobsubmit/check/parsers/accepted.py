@@ -121,10 +121,11 @@ class Option:
 
 
 class Gap(NamedTuple):
-    """Where a program may accept more than was found, and why."""
+    """Where a program may accept more than was found, and why; `is_given_away` to code that is not here."""
 
     where: str
     why: str
+    is_given_away: bool = False
 
 
 class Refusal(NamedTuple):

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, MESHES, Code, is_count
+from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.interpreter.follow import Followed
+from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.trace import Event, Group
-from jobsubmit.check.processes.pairs import both
 from jobsubmit.check.start.hardcoded import is_fallback
 from jobsubmit.common.finding import Finding
 
@@ -100,11 +101,16 @@ def _first(one: Followed, name: str) -> Event | None:
 def check_groups(code: Code) -> Iterator[Finding]:
     """Yield an error where the source of a collective is another one in each process, or not in the group."""
     for one, other in itertools.combinations(code.followed, 2):
-        for event, second in both(one, other, "broadcast"):
+        for path, event in one.events.items():
+            second = other.events.get(path)
+            if second is None or event.last != "broadcast" or event.argument("group", 2) is not None:
+                continue
             sources = [found.argument("src", 1) for found in (event, second)]
-            if all(map(is_count, sources)) and sources[0] != sources[1] and event.argument("group", 2) is None:
+            is_sure = event.is_sure and second.is_sure
+            differ = all(map(is_count, sources)) and sources[0] != sources[1]
+            if differ and (is_sure or is_for_all(code, event.call, event.module)):
                 yield Finding(
-                    "error",
+                    "error" if is_sure else "warning",
                     "other-roots",
                     event.module.where(event.call),
                     f"rank {one.process.rank} broadcasts from rank {sources[0]}, and rank {other.process.rank} from "
@@ -112,6 +118,7 @@ def check_groups(code: Code) -> Iterator[Finding]:
                     "name the same source on all ranks: src=0",
                 )
                 return
+    yield from _called_by_others(code)
     for one in code.followed:
         for event in one.events.values():
             group, source = event.argument("group"), event.argument("src", 1 if event.last == "broadcast" else None)
@@ -123,5 +130,25 @@ def check_groups(code: Code) -> Iterator[Finding]:
                     event.module.where(event.call),
                     f"src={source} is not in the group of rank {one.process.rank}, and src is a rank of the whole job",
                     "name the first rank of the group: dist.get_global_rank(group, 0); or pass group_src=0",
+                )
+                return
+
+
+def _called_by_others(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a collective of some ranks that the others call as well: for them, it does nothing."""
+    for one in code.followed:
+        for event in one.events.values():
+            group = event.argument("group")
+            is_collective = event.name.startswith("torch.distributed.") and event.last in COLLECTIVES
+            if not is_collective or not isinstance(group, Group) or one.process.rank in group.ranks:
+                continue
+            if event.is_sure or is_for_all(code, event.call, event.module):
+                yield Finding(
+                    "warning",
+                    "other-group",
+                    event.module.where(event.call),
+                    f"rank {one.process.rank} calls this {event.last}() as well, but its group has only "
+                    f"{len(group.ranks)} of the {one.process.world_size} ranks: what the others have is left out",
+                    "leave out `group`, or make the group of all ranks",
                 )
                 return

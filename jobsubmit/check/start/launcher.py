@@ -52,6 +52,8 @@ def check_launcher(job: LaunchPlan, nodes: tuple[Started, Started], read: Callab
     if outside := list(_outside_of_slurm(job, started)):
         yield from outside
         return
+    if job.nodes == 1:
+        yield from _other_processes(job, started, read)
     if job.nodes == 1 or not launch.launcher:
         return
     found = [*_nodes_not_numbered(job, started, last, read), *_other_numbers(job, started, last, read)]
@@ -221,13 +223,13 @@ def _never_meet(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
 
 
 def _other_processes(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
-    """Yield a warning where a launcher starts fewer processes on each node than the job has."""
+    """Yield a warning where a launcher starts another number of processes on each node than the job has."""
     launch = started.launch
     settings = settings_of(launch, read)
     total = launch.options.get("num_processes", settings.get("num_processes"))
     starts = int(total) // job.nodes if str(total).isdecimal() and launch.launcher == "accelerate" else launch.nproc
     is_given = "nproc_per_node" in launch.options or total is not None
-    if job.nproc_per_node and starts and starts < job.nproc_per_node and launch.launcher in _NAMES and is_given:
+    if job.nproc_per_node and starts and starts != job.nproc_per_node and launch.launcher in _NAMES and is_given:
         text = f"{_NAMES[launch.launcher]} starts {starts} processes on each node, and the job has {job.nproc_per_node}"
         hint = "set resources.nproc_per_node to the same number, or pass --nproc_per_node=$NPROC_PER_NODE"
         if launch.launcher == "accelerate":

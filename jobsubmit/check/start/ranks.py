@@ -42,6 +42,7 @@ _OF_GROUP = frozenset(
 _LONGEST_WAY, _MOST_CALLS = 3, 8  # functions that call one another, and calls of one of them
 _SAYS_SO = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*\.?(?:init|set_?up|launch)", re.IGNORECASE)
 
+_OF_GPUS = re.compile(r"gpu|device_count|__main__|distributed|ddp|parallel", re.IGNORECASE)
 _CHANGES_WORDS = frozenset(["argv", "exec", "setattr"])  # they may give a local rank that is not passed
 
 
@@ -369,11 +370,11 @@ def _is_passed_on(code: Code, module: Module, call: ast.Call, node: ast.AST) -> 
     )
 
 
-def _depends_on_gpus_only(code: Code, call: ast.Call, module: Module) -> bool:
-    """Return whether nothing but the number of GPUs keeps a call from being made: a launcher does not change it."""
+def _does_not_ask_launcher(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether nothing but GPUs and settings decides whether a call is made: a launcher does not change it."""
     tests = [unparsed(node.test) for node in module.above(call) if isinstance(node, ast.If)]
     asks_launcher = bool({contract.RANK, contract.LOCAL_RANK, contract.WORLD_SIZE} & code.names)
-    return not asks_launcher and all("gpu" in test or "device_count" in test or "__main__" in test for test in tests)
+    return not asks_launcher and all(_OF_GPUS.search(test) for test in tests)
 
 
 def _spawns_inside(code: Code) -> Iterator[Finding]:
@@ -381,7 +382,7 @@ def _spawns_inside(code: Code) -> Iterator[Finding]:
         return  # the launcher starts one process on each node, which starts the others
     for module, call in code.calls(*SPAWNS):
         is_sure = code.reached.is_sure(call, module)
-        if not is_sure and not _depends_on_gpus_only(code, call, module):
+        if not is_sure and not _does_not_ask_launcher(code, call, module):
             continue
         if code.values.of(argument(call, "nprocs", 2), module) == 1:
             continue

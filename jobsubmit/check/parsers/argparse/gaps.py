@@ -32,7 +32,7 @@ def gaps(search: Search) -> Iterator[Gap]:
             yield Gap(module.where(call), "the name of an option is computed here")
     for module, call, name in search.calls:
         if name not in ADDERS and _is_given_away(search, call, name, module):
-            yield Gap(module.where(call), f"{name or 'a function'} may add options")
+            yield Gap(module.where(call), f"{name or 'a function'} may add options", is_given_away=True)
     for module, call, _ in search.parses:
         if why := _foreign(search, call, module):
             yield Gap(module.where(call), why)

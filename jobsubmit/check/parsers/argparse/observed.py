@@ -21,8 +21,9 @@ def with_observed(line: CommandLine, observed: Observed) -> CommandLine:
     is_clear = not line.gaps and (line.is_strict or not strict)
     if parsed is None or is_clear or line.kind not in ("argparse", "unknown") or line.commands:
         return line
+    is_parsed_again = not parsed.is_strict and any(gap.is_given_away for gap in line.gaps)
     is_known = (
-        not parsed.is_open
+        not (parsed.is_open or is_parsed_again)
         and (parsed.is_strict or observed.is_whole)
         and all(option.is_sure for option in parsed.declared)
     )
