@@ -47,7 +47,7 @@ _READERS = frozenset(
         *(f"pandas.read_{name}" for name in ("csv", "table", "json", "pickle", "parquet", "excel", "hdf", "feather")),
         *("PIL.Image.open", "h5py.File", "safetensors.torch.load_file", "safetensors.safe_open", "cv2.imread"),
         *("omegaconf.OmegaConf.load", "joblib.load", "scipy.io.loadmat", "sqlite3.connect", "soundfile.read"),
-        *("datasets.load_from_disk", "torchvision.datasets.ImageFolder", "os.listdir", "os.scandir"),
+        *("datasets.load_from_disk", "torchvision.datasets.ImageFolder", "os.listdir", "os.scandir", "runpy.run_path"),
     ]
 )
 _DATA_SET = re.compile(r"\.datasets\.[A-Z]\w*$|datamodule\.[A-Z]\w*$")
@@ -79,6 +79,12 @@ _CONFIGURATION_OPTIONS = (
 _OF_CONFIGURATION = re.compile(r"(?:[-_]|^--)(?:config|cfg|conf)(?:[-_](?:file|path))?$")
 _CONFIGURATION_FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml)")
 _PLACEHOLDER = re.compile(r"[%{*]")
+# Their argument that is the file of a module.
+_READ_MODULES = {
+    "importlib.util.spec_from_file_location": "location",
+    "importlib.machinery.SourceFileLoader": "path",
+    "imp.load_source": "pathname",
+}
 _OPENERS = ("open", "io.open", "codecs.open")
 _HISTORY = ".git"  # code that asks for it does without
 _ANY = "*"
@@ -265,7 +271,10 @@ def _defaults_not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> It
     defaults = {str(option.default): option.names[0] for option in unset if isinstance(option.default, str)}
     for where, path in _reads(code):
         located = _located(code, path)
-        is_inside = path in defaults and _CONFIGURATION_FILE.fullmatch(path) and not _is_outside(located)
+        is_file = _CONFIGURATION_FILE.fullmatch(path) or (
+            path.endswith(".py") and _OF_CONFIGURATION.search(defaults.get(path, ""))
+        )
+        is_inside = path in defaults and is_file and not _is_outside(located)
         place = bundle.root / located
         if is_inside and not path.startswith("/") and place.parent.is_dir() and not place.exists():
             text = f"reads {located}, the default of {defaults[path]}, which does not exist in the code directory"
@@ -386,6 +395,8 @@ def _file_of(call: ast.Call, name: str) -> ast.expr | None:
     if name in _READERS:
         named = (argument(call, keyword) for keyword in _FILE_NAMES)
         return call.args[0] if call.args else next((node for node in named if node is not None), None)
+    if name in _READ_MODULES:
+        return argument(call, _READ_MODULES[name], 1)
     if isinstance(call.func, ast.Attribute) and call.func.attr in _READING_METHODS:
         return call.func.value
     if isinstance(call.func, ast.Attribute) and call.func.attr == "from_pretrained" and call.args:

@@ -53,6 +53,7 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
         if isinstance(finding, _NotUploaded) or code.reached.is_sure(node, module)
     ]
     found += _of_configurations(code, search)
+    found += _looked_up(code, search)
     others: dict[str, Finding] = {}
     left_out: dict[LeftOut, dict[str, _NotUploaded]] = {}
     for one in found:
@@ -63,6 +64,25 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
     yield from others.values()
     for modules in left_out.values():
         yield _not_uploaded(list(modules.values()))
+
+
+def _looked_up(code: Code, search: ImportSearch) -> Iterator[Finding]:
+    """Yield an error where the job asks a local module for a name that it lacks: `models.__dict__[args.model]`."""
+    for module, node in code.program.of(ast.Subscript, ast.Call):
+        match node:
+            case ast.Subscript(value=ast.Attribute(value=owner, attr="__dict__"), slice=key, ctx=ast.Load()):
+                pass
+            case ast.Call(func=ast.Name(id="getattr"), args=[owner, key]) if not isinstance(key, ast.Constant):
+                pass
+            case _:
+                continue
+        home = code.program.modules.get(code.program.name_of(owner, module))
+        if home is None or home.is_skimmed or not code.reached.is_sure(node, module) or may_fail(node, module):
+            continue
+        name = code.values.of(key, module)
+        if isinstance(name, str) and not search.may_define(home, name):
+            text = f"{home.path} does not define {name}, which `{unparsed(key)}` names"
+            yield Finding("error", "imports", module.where(node), text, search.similar(home, name))
 
 
 def _of_configurations(code: Code, search: ImportSearch) -> Iterator[_NotUploaded]:
@@ -259,7 +279,7 @@ class ImportSearch:
         if owner is not None and is_asked:
             if not self.left_out(full) and not (owner.is_package and self._may_be_made(base, name)):
                 text = f"{owner.path} does not define {name}"
-                yield Finding("error", "imports", where, text, self._similar(owner, name))
+                yield Finding("error", "imports", where, text, self.similar(owner, name))
                 return
         # A folder without __init__.py does not hide an installed package of the same name.
         is_folder = owner is None and base in self.packages_used and self._is_folder(base)
@@ -290,7 +310,11 @@ class ImportSearch:
     def _is_module(self, full: str) -> bool:
         return bool(find_module(full, self.program.roots, self.paths)) or self._is_folder(full)
 
-    def _similar(self, owner: Module, name: str) -> str:
+    def may_define(self, owner: Module, name: str) -> bool:
+        """Return whether a name may be that of something in a module, or of a module in a package."""
+        return self._defines(f"{owner.name}.{name}") or self._is_module(f"{owner.name}.{name}")
+
+    def similar(self, owner: Module, name: str) -> str:
         """Return which name of a module may be meant."""
         import difflib
 

@@ -224,7 +224,7 @@ def check_code(
         ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
         ("packages", lambda: check_packages(code(), bundle, job, find_missing)),
         ("versions", lambda: check_versions(code())),
-        ("timm models", lambda: check_registered_models(code())),
+        ("timm models", lambda: check_registered_models(code(), installed_by_job(bundle, job).versions.get("timm"))),
         ("files", lambda: () if launch.folder and "chdir" in code().names else check_files(code(), bundle, words)),
         (
             "arguments",

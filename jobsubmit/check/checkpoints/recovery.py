@@ -32,6 +32,7 @@ _OF_STATE = re.compile(r"(?:fabric|accelerator|checkpointer|ckpt|saver|manager)\
 _MOST_FILES = 200
 _STARTS_WITH = re.compile(r"(?:^|[._])(?:init_(?:checkpoint|ckpt|weights|model)|pretrain(?:ed)?(?:_\w+)?)$")
 _RESULTS = re.compile(r"(?:output|save|work|checkpoint|ckpt|log|run|exp)(?:s?_?(?:dir|path|folder))?")
+_FILES_OF_DATA = re.compile(r"(?:^|/)data(?:s|sets?|loaders?)?(?:/|\.py$)")
 _OF_NODE = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - folders that a job names
 _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_from")
 
@@ -187,7 +188,7 @@ def _loads(code: Code) -> bool:
         if code.passes_by(call, module) or code.is_never_made(call):
             continue
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
-        if name in _LOADING_FUNCTIONS and not _is_of_data(call) and not _is_of_start(call):
+        if name in _LOADING_FUNCTIONS and not _is_of_data(call, module) and not _is_of_start(call):
             return True
         if last == "load" and _OF_STATE.search(unparsed(call.func)):
             return True
@@ -217,9 +218,12 @@ def _is_skipped(code: Code, call: ast.Call, module: Module) -> bool:
     return bool(loading) and not any(code.reached.of(one, found[0]) for one in loading)
 
 
-def _is_of_data(call: ast.Call) -> bool:
+def _is_of_data(call: ast.Call, module: Module) -> bool:
+    """Return whether a call loads data, as it says itself or as its file is called."""
     text = unparsed(call).lower()
-    return "data" in text and not any(word in text for word in ("ckpt", "checkpoint", "snapshot", "resume", "state"))
+    return ("data" in text or _FILES_OF_DATA.search(module.path.lower()) is not None) and not any(
+        word in text for word in ("ckpt", "checkpoint", "snapshot", "resume", "state")
+    )
 
 
 def _is_of_start(call: ast.Call) -> bool:

@@ -318,8 +318,14 @@ def _calls_layer(statement: ast.stmt, module: Module) -> bool:
         for name in walk(loop.target)
         if isinstance(name, ast.Name)
     }
-    names = (spelled(call.func) for call in calls)
+    given = [one for call in calls if spelled(call.func).endswith("checkpoint") for one in call.args[:1]]
+    names = (spelled(_taken_from(one)) for one in (*(call.func for call in calls), *given))
     return any(name in looped or (name.startswith("self.") and name.count(".") == 1) for name in names)
+
+
+def _taken_from(layer: ast.expr) -> ast.expr:
+    """Return the list of layers that one is taken from, or the layer itself: `self.blocks[i]`."""
+    return layer.value if isinstance(layer, ast.Subscript) else layer
 
 
 def _is_made(code: Code, owner: ast.ClassDef, module: Module) -> bool:
