@@ -243,7 +243,6 @@ SAVED = """
 from data.scans import Scans
 resume = ""
 scans = Scans()
-print(getattr(scans, sys.argv[0], None))
 model = DDP(nn.Linear(4, 1).cuda())
 if os.path.isfile(resume):
     model.load_state_dict(torch.load(resume))
@@ -258,8 +257,8 @@ def read(path):
     with open(path, "rb") as stream:
         return pickle.load(stream)
 class Scans:
-    def __getitem__(self, number):
-        return read(f"/shared/scans/{number}")
+    def __init__(self):
+        self.index = read("/shared/scans/index")
 """
 
 
