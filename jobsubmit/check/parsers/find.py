@@ -10,6 +10,7 @@ from jobsubmit.check.parsers import (
     configurator,
     fire,
     hf_argument_parser,
+    jsonargparse_cli,
     lightning_cli,
     typer,
     tyro,
@@ -51,6 +52,7 @@ def find_command_line(program: Program, reached: Reached, values: Values) -> Com
         or absl_flags.command_line(program, reached, values)
         or fire.command_line(program, reached, values)
         or tyro.command_line(program, reached, values)
+        or jsonargparse_cli.command_line(program, reached, values)
         or lightning_cli.command_line(program, reached, values)
         or configurator.command_line(program)
     )

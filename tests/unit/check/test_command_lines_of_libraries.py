@@ -357,3 +357,43 @@ def test_a_file_that_an_option_names_is_no_first_word(tmp_path: Path) -> None:
     text += "print(HfArgumentParser(Args).parse_json_file(json_file=args.file))\n"
     (tmp_path / "a.json").write_text("{}")
     assert _arguments(tmp_path, text, ["--file=a.json"]) == []
+
+
+BY_SIGNATURE = """
+from pathlib import Path
+from typing import Literal, Optional, Union
+from jsonargparse import CLI
+def setup(name, devices: int = 8, data: Path = Path("data"), other: Optional[Path] = None, tpu: bool = False,
+          resume: Union[bool, Path] = False, kind: Literal["a", "b"] = "a", *, lr: float = 0.1):
+    print(name)
+if __name__ == "__main__":
+    CLI(setup)
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "is_accepted"),
+    [
+        (["first", "--devices", "4", "--data=/shared", "--lr", "1"], True),
+        (["first", "--tpu", "true", "--kind", "b", "--resume", "last.pt"], True),
+        (["first", "--device", "4", "--config", "settings.yaml"], True),
+        ([], False),
+        (["first", "--nodes", "4"], False),
+        (["first", "--devices", "four"], False),
+        (["first", "--tpu"], False),
+        (["first", "--tpu", "1"], False),
+        (["first", "--kind", "c"], False),
+        (["--name", "first"], False),
+    ],
+)
+def test_parameters_of_a_function_for_jsonargparse(tmp_path: Path, args: list[str], is_accepted: bool) -> None:
+    (tmp_path / "train.py").write_text(BY_SIGNATURE)
+    seen = [one for one in findings(tmp_path, args=args, **GPUS) if one.level != "hint" and "argument" in one.check]
+    assert (not seen) is is_accepted
+    assert all(one.level == "error" for one in seen)
+
+
+def test_a_class_for_jsonargparse_cannot_be_told(tmp_path: Path) -> None:
+    text = BY_SIGNATURE.replace("def setup(name,", "class Model:\n    pass\ndef setup(name, model: Model = None,")
+    (tmp_path / "train.py").write_text(text)
+    assert "unknown" in {one.level for one in findings(tmp_path, args=["first", "--nodes", "4"], **GPUS)}
