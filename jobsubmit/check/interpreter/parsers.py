@@ -255,6 +255,11 @@ def _parse_known(run: Calls, args: list[Any], keywords: dict[str, Any]) -> Any:
     return _parsed(run, args, keywords, takes_rest=True)
 
 
+def _open_parsed_before(run: Calls) -> None:
+    """Remember that what parsers have left is accepted by one of which not all options are known."""
+    run.trace.parsed.update({path: one._replace(is_open=True) for path, one in run.trace.parsed.items()})
+
+
 def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest: bool) -> tuple[Any, Any]:
     """Return the namespace that the words make, and those that are left; if they are refused, nothing is known."""
     owner = args[0]
@@ -280,6 +285,8 @@ def _parsed(run: Calls, args: list[Any], keywords: dict[str, Any], *, takes_rest
         declared = tuple(owner.content.get(_DECLARED, ()))
         is_open = owner.is_open or _SUBPARSERS in owner.content or (is_refused and takes_rest)
         run.trace.parsed[run.path[-1]] = Parsed(run.path[-1], run.here, declared, not takes_rest, is_open)
+    elif owner.is_open and words and set(words) <= {*run.facts.argv}:
+        _open_parsed_before(run)
     is_refused = is_refused or (bool(rest) and not takes_rest) or _lacks_required(owner, found)
     if is_refused and not takes_rest and not owner.is_open and _SUBPARSERS not in owner.content and not run.doubts:
         raise Ended

@@ -190,6 +190,23 @@ def test_a_parser_that_a_library_completes(tmp_path: Path) -> None:
     assert [one.level for one in seen if "argument" in one.check] == ["unknown"]
 
 
+LEFT_OVER = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", required=True)
+args, rest = parser.parse_known_args()
+more = argparse.ArgumentParser()
+for name in open(args.config).read().split():
+    more.add_argument(f"--{name}", required=True)
+settings = more.parse_known_args(rest)[0]
+"""
+
+
+def test_words_that_a_parser_with_computed_options_gets(tmp_path: Path) -> None:
+    with_files(tmp_path, {"train.py": IMPORTED + LEFT_OVER})
+    seen = findings(tmp_path, hyperparameters={"config": "/shared/names.txt", "lr": 0.1})
+    assert [one.level for one in seen if "argument" in one.check] == ["unknown"]
+
+
 MEDICAL = """
 from monai.data import DistributedSampler as Divided
 {first}
