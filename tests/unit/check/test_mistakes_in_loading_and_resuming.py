@@ -1,4 +1,4 @@
-"""Mistakes and false alarms that the newest held-out jobs showed."""
+"""Mistakes and false alarms in loading data, in resuming, and in what libraries are given."""
 
 from __future__ import annotations
 
