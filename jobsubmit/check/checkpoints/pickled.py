@@ -203,8 +203,8 @@ def _values_of(code: Code, node: ast.expr, module: Module, depth: int = 0) -> It
         case ast.Name() | ast.Attribute():
             given = set_to(code, node, module)
         case ast.Subscript():  # one of a mapping that is written down: `PRESETS[args.preset]`
-            held = [(home, one) for home, part in origins(code, node.value, module) for one in _entries_in(part)]
-            given = [(home, one) for home, one in held]
+            held = origins(code, node.value, module)
+            given = [(home, one) for home, part in held for one in _entries_in(part)]
     for home, one in given if depth < _DEEPEST else ():
         if one is not None:
             yield from _values_of(code, one, home, depth + 1)

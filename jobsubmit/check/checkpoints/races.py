@@ -47,6 +47,7 @@ _DEEPEST = 3  # functions that call each other
 _OF_PASS = re.compile(r"step|epoch|iter|time|now|count|idx|version|round|uuid|uniq|next|temp|tmp|incr|num|batch|\bi\b")
 _TAKES_AWAY = frozenset(["rmtree", "rmdir", "rename", "replace", "move", "unlink", "removedirs"])
 _PATH = re.compile(r"^(?:pathlib\.)?Path\(([\w.]+)\)$")
+_ASKS_OR_TAKES_AWAY = re.compile(rf"exist|isdir|is_dir|\.(?:{'|'.join(sorted(_TAKES_AWAY))})$")
 _JOIN = frozenset(["Path", "join", "str"])
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 _FETCHES_BY_ITSELF = ("torch_geometric.datasets.", "ogb.", "dgl.data.")
@@ -128,8 +129,8 @@ def _folder_of_each_call(code: Code) -> Iterator[Finding]:
         function = module.function_of(call)
         if path is None or function is None or is_handled(call, module) or not _is_called_again(code, call, module):
             continue
-        is_taken_away = any(getattr(one, "attr", "") in _TAKES_AWAY for one in walk(function))
-        if not is_taken_away and not _OF_PASS.search(words_of(code, path, module)):
+        asks_or_takes_away = any(_ASKS_OR_TAKES_AWAY.search(spelled(one)) for one in walk(function))
+        if not asks_or_takes_away and not _OF_PASS.search(words_of(code, path, module)):
             yield Finding(
                 "warning",
                 "made-again",

@@ -865,6 +865,7 @@ def test_an_epoch_from_a_field_that_stays_the_same(tmp_path: Path, sets: str, is
         ("os.makedirs(folder, exist_ok=True)", False),
         ("os.makedirs(folder + str(epoch))", False),
         ("os.path.exists(folder) or os.makedirs(folder)", False),
+        ("if os.path.isdir(folder):\n                    return\n                os.makedirs(folder)", False),
     ],
 )
 def test_a_folder_that_each_call_of_a_function_makes(tmp_path: Path, makes: str, is_wrong: bool) -> None:
