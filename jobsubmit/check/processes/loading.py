@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from jobsubmit.check.code import LOADERS, Code
 from jobsubmit.check.interpreter.trace import Event, Made
 from jobsubmit.check.loading.divided import is_divided
-from jobsubmit.check.loading.loaders import is_for_training
+from jobsubmit.check.loading.loaders import is_for_training, spelled_with_target
 from jobsubmit.check.program.module import FUNCTIONS, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
@@ -115,7 +115,10 @@ def _is_set_elsewhere(code: Code, events: Sequence[Event]) -> bool:
 
 
 def _set_for_others(code: Code, events: Sequence[Event]) -> Iterator[Finding]:
-    """Yield a warning for the sampler of a training that shuffles, where only those of validations get the epoch."""
+    """Yield a warning for the sampler of a training that shuffles, where only others get the epoch.
+
+    Beside another sampler of the training, it has to be called one itself: `train_sampler_u`.
+    """
     first = code.followed[0]
     with_epoch = {number for event in events for number in first.owners.get(event.path, {0})}
     every = list(first.events.values())
@@ -125,8 +128,10 @@ def _set_for_others(code: Code, events: Sequence[Event]) -> Iterator[Finding]:
     samplers = [(event, event.argument("shuffle", 3, True)) for event in every if event.last == "DistributedSampler"]
     made = [(event, shuffles, first.results.get(event.path, set())) for event, shuffles in samplers if shuffles]
     training = [one for one in made if one[2] and is_for_training(one[0].call, one[0].module)]
-    if all(with_epoch.isdisjoint(numbers) for _, _, numbers in training):
-        yield from (_never(event) for event, shuffles, _ in training[:1] if event.is_sure and shuffles is True)
+    without = [one for one in training if with_epoch.isdisjoint(one[2])]
+    if len(without) < len(training):
+        without = [one for one in without if "train" in spelled_with_target(one[0].call, one[0].module)]
+    yield from (_never(event) for event, shuffles, _ in without[:1] if event.is_sure and shuffles is True)
 
 
 def _never(event: Event) -> Finding:

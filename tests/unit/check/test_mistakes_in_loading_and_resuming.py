@@ -381,3 +381,33 @@ for x, in loader:
 )
 def test_what_accelerate_must_prepare(tmp_path: Path, prepares: str, is_wrong: bool) -> None:
     assert ("not-prepared" in found(tmp_path, IMPORTED + ACCELERATED.format(prepares=prepares), **GPUS)) is is_wrong
+
+
+TWO_SETS = """
+data = TensorDataset(torch.rand(64, 4))
+train_sampler = DistributedSampler(data)
+{name} = DistributedSampler(data)
+loader, loader_u = DataLoader(data, sampler=train_sampler), DataLoader(data, sampler={name})
+model = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(10):
+    loader.sampler.set_epoch(epoch)
+    {sets}
+    for (x,), (y,) in zip(loader, loader_u):
+        optimizer.zero_grad()
+        (model(x.cuda()) - model(y.cuda())).mean().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "sets", "is_wrong"),
+    [
+        ("train_sampler_u", "pass", True),
+        ("train_sampler_u", "loader_u.sampler.set_epoch(epoch)", False),
+        ("memory_sampler", "pass", False),
+    ],
+)
+def test_one_of_two_samplers_of_a_training_gets_no_epoch(tmp_path: Path, name: str, sets: str, is_wrong: bool) -> None:
+    text = TWO_SETS.format(name=name, sets=sets)
+    assert ("set-epoch" in found(tmp_path, STARTED + text, **GPUS)) is is_wrong
