@@ -27,10 +27,10 @@ _SHARES = re.compile(
 # Collectives that the program may share its model by in ways that are not looked at.
 _SENDS = re.compile(r"(?:^|\.)(?:i?send|i?recv|all_to_all|reduce_scatter|batch_isend_irecv)|coalesced")
 _OF_MODEL = re.compile(
-    r"grad|param(?!s\.(?!data\b|grad\b|detach\b)\w)|weights|\.weight\b|flat|bucket|buffer|state_dict|\bmodel\b|\bp\b"
+    r"grad|param(?!s\.(?!data\b|grad\b|detach\b)\w)|weights|\.weight\b|flat(?!ten\b)|bucket|buffer|state_dict|\bmodel\b|\bp\b"
 )
 _OF_VALUE = re.compile(
-    r"grad|param(?!s\.(?!data\b|grad\b|detach\b)\w)|weights|\.weight\b|flat|bucket|buffer|state_dict"
+    r"grad|param(?!s\.(?!data\b|grad\b|detach\b)\w)|weights|\.weight\b|flat(?!ten\b)|bucket|buffer|state_dict"
 )
 _OF_BYTES = re.compile(r"Byte(?:Tensor|Storage)|uint8|pickle")  # an object that is sent
 _WRAPS_OTHERWISE = re.compile(

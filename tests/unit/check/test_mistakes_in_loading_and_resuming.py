@@ -354,6 +354,30 @@ def test_a_layer_that_gathers_averages_no_gradients_of_parameters(tmp_path: Path
     assert ("never-synchronized" in seen) is is_wrong
 
 
+CODEBOOK = """
+torch.manual_seed(0)
+codes = torch.zeros(4).cuda()
+def update(x):
+    flatten = x.reshape(-1, 4)
+    sums = flatten.transpose(0, 1).sum(1)
+    dist.all_reduce(sums)
+    codes.copy_(codes * 0.9 + sums * 0.1)
+model = {wraps}(nn.Linear(4, 4).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(10):
+    optimizer.zero_grad()
+    x = model(torch.rand(8, 4).cuda())
+    update(x.detach())
+    (x - codes).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("wraps", "is_wrong"), [("", True), ("DDP", False)])
+def test_sums_of_flat_features_are_no_gradients(tmp_path: Path, wraps: str, is_wrong: bool) -> None:
+    assert ("never-synchronized" in found(tmp_path, STARTED + CODEBOOK.format(wraps=wraps), **GPUS)) is is_wrong
+
+
 ACCELERATED = """
 from accelerate import Accelerator
 accelerator = Accelerator(gradient_accumulation_steps=4)
