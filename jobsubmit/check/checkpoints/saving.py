@@ -73,7 +73,7 @@ def _written_by_all(code: Code) -> Iterator[Finding]:
             continue  # a file that is open
         if {"is_main_process", "save_function"} & {one.arg for one in call.keywords}:
             continue  # the library lets one process write
-        if _is_first_in_one(code, call, module):
+        if _is_first_in_one(code, call, module) or _is_for_one_otherwise(code, call, module):
             continue
         if is_for_all(code, call, module) and not is_of_one_process(code, path, module) and not code.is_of_one(call):
             yield Finding(
@@ -85,6 +85,16 @@ def _written_by_all(code: Code) -> Iterator[Finding]:
             )
             return
     yield from _saved_without_rank(code)
+
+
+def _is_for_one_otherwise(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether the same call is made by one rank in a branch of a condition around: `if distributed: if …`."""
+    for above in module.above(call):
+        calls = [one for one in walk(above) if isinstance(one, ast.Call)] if isinstance(above, ast.If) else []
+        others = (one for one in calls if one is not call and unparsed(one) == unparsed(call))
+        if any(is_guarded_by_rank(code, one, module) for one in others):
+            return True
+    return False
 
 
 def _is_sharded(code: Code) -> bool:

@@ -55,6 +55,8 @@ def _is_entered_by_all(code: Code, function: Function, module: Module, known: di
     is_of_model = is_method and function.name == "forward" and code.wraps_models  # all call the wrapper together
     runs = (call.args[:1] for home, call in code.calls(*RUNNERS) if home is module)
     is_run = any(spelled(given[0]) == function.name for given in runs if given)
+    if function.name in code.spawned and not is_method:
+        return True  # another call of it, beside mp.spawn, is for a single process
     is_started = not calls and (is_run or function.name in code.spawned or bool(function.decorator_list) or is_of_model)
     return is_started or (bool(calls) and all(_is_for_all(code, call, home, known) for home, call in calls))
 

@@ -130,6 +130,8 @@ def _set_for_others(code: Code, events: Sequence[Event]) -> Iterator[Finding]:
     training = [one for one in made if one[2] and is_for_training(one[0].call, one[0].module)]
     without = [one for one in training if with_epoch.isdisjoint(one[2])]
     if len(without) < len(training):
+        with_it = {event.call for event, _, numbers in training if not with_epoch.isdisjoint(numbers)}
+        without = [one for one in without if one[0].call not in with_it]
         without = [one for one in without if "train" in spelled_with_target(one[0].call, one[0].module)]
     yield from (_never(event) for event, shuffles, _ in without[:1] if event.is_sure and shuffles is True)
 

@@ -435,3 +435,66 @@ for epoch in range(10):
 def test_one_of_two_samplers_of_a_training_gets_no_epoch(tmp_path: Path, name: str, sets: str, is_wrong: bool) -> None:
     text = TWO_SETS.format(name=name, sets=sets)
     assert ("set-epoch" in found(tmp_path, STARTED + text, **GPUS)) is is_wrong
+
+
+RENEWED = """
+data = TensorDataset(torch.rand(64, 4))
+def renew(size):
+    train_sampler = DistributedSampler(data)
+    return train_sampler, DataLoader(data, batch_size=size, sampler=train_sampler)
+model = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train_sampler, loader = renew(8)
+for epoch in range(10):
+    if epoch == int(os.environ.get("LATER", 5)):
+        train_sampler, loader = renew(16)
+    train_sampler.set_epoch(epoch)
+    for x, in loader:
+        optimizer.zero_grad()
+        model(x.cuda()).mean().backward()
+        optimizer.step()
+"""
+
+
+def test_a_sampler_that_is_made_again(tmp_path: Path) -> None:
+    assert "set-epoch" not in found(tmp_path, STARTED + RENEWED, **GPUS)
+
+
+SPAWNED = """
+def work(number, settings):
+    if settings.together:
+        dist.init_process_group("nccl", init_method="tcp://localhost:2345", world_size=2, rank=number)
+    settings.rank = number
+    torch.cuda.set_device(number)
+    torch.manual_seed(0)
+    record(settings)
+    model = {wraps}(nn.Linear(4, 1).cuda())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(10):
+        optimizer.zero_grad()
+        model(torch.rand(8, 4).cuda()).mean().backward()
+        optimizer.step()
+def record(settings):
+    if hasattr(settings, "rank"):
+        if not settings.together or settings.rank == 0:
+            with open("/shared/out/settings.txt", "w") as stream:
+                stream.write("settings")
+    else:
+        with open("/shared/out/settings.txt", "w") as stream:
+            stream.write("settings")
+class Settings:
+    def __init__(self, values):
+        self.__dict__.update(values)
+if __name__ == "__main__":
+    settings = Settings(json.load(open("/shared/settings.json")))
+    if settings.together:
+        mp.spawn(work, nprocs=2, args=(settings,))
+    else:
+        work(0, settings)
+"""
+
+
+@pytest.mark.parametrize(("wraps", "seen"), [("", {"never-synchronized"}), ("DDP", set[str]())])
+def test_a_function_that_is_spawned_or_called(tmp_path: Path, wraps: str, seen: set[str]) -> None:
+    fields = {**GPUS, "command": ["python", "train.py"], "resources": {"nodes": 1, "nproc_per_node": 2}}
+    assert found(tmp_path, IMPORTED + SPAWNED.format(wraps=wraps), **fields) == seen
