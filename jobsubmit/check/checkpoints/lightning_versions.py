@@ -12,6 +12,8 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import read_text
+from jobsubmit.check.program.module import Module, spelled, unparsed
+from jobsubmit.check.program.tree import walk
 from jobsubmit.common.finding import Finding
 
 _LIBRARIES = ("lightning", "pytorch_lightning")
@@ -19,6 +21,7 @@ _FIXED = re.compile(r"^[\s-]*[\"']?(?:dirpath|version|id)[\"']?\s*:(?!\s*(?:null
 _NO_LOGGER = re.compile(r"logger[=: ]+[\"']?false", re.IGNORECASE)
 _LAST = re.compile(r"\blast\.ckpt\b")
 _OF_RUN = re.compile(r"log_dir|callback|version|glob|logger")
+_LISTS = frozenset(["listdir", "glob", "rglob", "iglob", "walk", "scandir", "iterdir"])
 _MOST_FILES = 200
 
 
@@ -47,11 +50,17 @@ def last_written_to_new_version(code: Code) -> Iterator[Finding]:
     """
     if not code.program.imports(*_LIBRARIES) or code.program.unread or not _looks_for_last(code):
         return
+    saves_itself = "save_checkpoint" in code.program.calls_of_attribute or "dirpath" in code.program.attribute_stores
+    if saves_itself or _names_run(code):
+        return
     checkpoints = [(m, call) for m, call, name in code.reached.calls if name.endswith(".ModelCheckpoint")]
     given = [(m, call, argument(call, "save_last")) for m, call in checkpoints]
     writing = [(m, call) for m, call, value in given if value is not None and code.values.of(value, m) is not False]
-    is_new = all(argument(call, "dirpath", 0) is None and not hides_arguments(call) for _, call in writing)
-    if writing and is_new and not any(_is_same_run(call, name) for _, call, name in code.reached.calls):
+    is_written_elsewhere = any("last" in unparsed(argument(call, "filename", 1)) for _, call in checkpoints)
+    is_new = not is_written_elsewhere and all(
+        argument(call, "dirpath", 0) is None and not hides_arguments(call) for _, call in writing
+    )
+    if writing and is_new and not any(_is_same_run(code, call, name, m) for m, call, name in code.reached.calls):
         module, call = writing[0]
         yield Finding(
             "warning",
@@ -65,16 +74,29 @@ def last_written_to_new_version(code: Code) -> Iterator[Finding]:
 
 def _looks_for_last(code: Code) -> bool:
     """Return whether the program asks whether a file last.ckpt exists, in a folder that it names itself."""
-    places = [(module, call) for module, call, name in code.reached.calls if name in ASK_FOR_FILES and call.args]
-    texts = (words_of(code, call.args[0], module) for module, call in places)
-    return any(_LAST.search(text) and not _OF_RUN.search(text) for text in texts)
+    for module, call, name in code.reached.calls:
+        text = words_of(code, call.args[0], module) if name in ASK_FOR_FILES and call.args else ""
+        if _LAST.search(text) and not _OF_RUN.search(text):
+            return not any(_lists(node) for node in walk(module.scope_of(call)))
+    return False
 
 
-def _is_same_run(call: ast.Call, name: str) -> bool:
+def _lists(node: ast.AST) -> bool:
+    """Return whether a node calls something that lists what is in a folder."""
+    return isinstance(node, ast.Call) and spelled(node.func).rpartition(".")[2] in _LISTS
+
+
+def _names_run(code: Code) -> bool:
+    """Return whether a run of Weights & Biases may have the same name, and folder, at each start."""
+    return "WANDB_RUN_ID" in code.facts.environment or "WANDB_RUN_ID" in code.names
+
+
+def _is_same_run(code: Code, call: ast.Call, name: str, module: Module) -> bool:
     """Return whether a call makes a logger for a run of a fixed name, or a Trainer without a logger."""
     is_logger = name.rpartition(".")[2].endswith("Logger")
     is_fixed = any(argument(call, one) is not None for one in ("version", "id")) or hides_arguments(call)
-    return (is_logger and is_fixed) or getattr(argument(call, "logger"), "value", None) is False
+    logger = argument(call, "logger")
+    return (is_logger and is_fixed) or (logger is not None and not code.values.of(logger, module))
 
 
 def _asks_for_last(code: Code) -> str:
@@ -91,13 +113,13 @@ def _asks_for_last(code: Code) -> str:
 
 def _is_fixed(code: Code) -> bool:
     """Return whether something may keep the folder the same: a dirpath, a version, the id of a run, or no logger."""
-    for _, call, name in code.reached.calls:
+    for module, call, name in code.reached.calls:
         is_checkpoint = name.rpartition(".")[2].endswith("ModelCheckpoint")
         if is_checkpoint and (argument(call, "dirpath", 0) is not None or hides_arguments(call)):
             return True
-        if _is_same_run(call, name):
+        if _is_same_run(code, call, name, module):
             return True
-    if "WANDB_RUN_ID" in code.facts.environment or "WANDB_RUN_ID" in code.names:
+    if _names_run(code):
         return True
     files = (path for path in code.program.configurations if path.endswith((".yaml", ".yml")))
     texts = [read_text(code.program, path) for path in islice(files, _MOST_FILES)]

@@ -27,6 +27,12 @@ _ANY, _NUMBER = "\0", "\1"  # in a name, for what is not written down, and for a
 _IS_NUMBER = re.compile(r"\{(?:[^{}]*:0?\d+d?|[\w.]*(?:epoch|step|iter\w*)(?: \+ 1)?)\}")
 ASK_FOR_FILES = ("os.path.exists", "os.path.isfile")
 _ASK_FOR_THIS = ("exists", "is_file")  # methods of paths
+_MOVES = (
+    *("os.replace", "os.rename", "os.link", "os.symlink", "shutil.move"),
+    *("shutil.copy", "shutil.copy2", "shutil.copyfile"),
+)
+_MOVES_THIS = ("rename", "replace", "symlink_to", "hardlink_to")  # methods of paths
+_COMMANDS = ("os.system", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen")
 _OPEN = re.compile(f"[{_ANY}{_NUMBER}]")
 _SAME = ("str", "pathlib.Path", "os.path.abspath", "os.path.join", "pathlib.PurePath")
 
@@ -44,7 +50,7 @@ def sought_under_other_names(code: Code) -> Iterator[Finding]:
     """Yield a warning where all that looks for a checkpoint asks for names that no checkpoint is saved under."""
     if any(_saves_to_folder(code, call, name) for _, call, name in code.reached.calls):
         return
-    places = [(module, path) for module, _, path in places_saved_to(code)]
+    places = [*((module, path) for module, _, path in places_saved_to(code)), *_moved_to(code)]
     saved = [name for module, path in places for name in _names_of(code, path, module)]
     if not saved or any(not name.strip(_ANY) for name in saved):
         return
@@ -58,6 +64,18 @@ def sought_under_other_names(code: Code) -> Iterator[Finding]:
             f"looks for checkpoints by {sought[0].text}, and they are saved as {shown}: a restart would find none",
             "look for the names that the checkpoints have",
         )
+
+
+def _moved_to(code: Code) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield the paths to which files are moved or copied, or at which a link to one is made; of a command, itself."""
+    for module, call, name in code.reached.calls:
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if name in _MOVES and len(call.args) > 1:
+            yield module, call.args[1]
+        elif method in _MOVES_THIS and len(call.args) == 1 and isinstance(call.func, ast.Attribute):
+            yield module, call.func.value if method.endswith("_to") else call.args[0]
+        elif name in _COMMANDS:
+            yield module, call
 
 
 def _saves_to_folder(code: Code, call: ast.Call, name: str) -> bool:

@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
+from typing import TypeGuard
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
@@ -41,13 +42,15 @@ _STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|p
 _RECORDS = re.compile(r"(?:^|_)(?:logs?|conf(?:ig)?s?|code|backup|ckpts?|checkpoints?|results?|outputs?)(?:_|$)")
 _OF_RECORDS = re.compile(r"\b\w*(?:log|out|output|save|ckpt|checkpoint|result|exp|run|work)_?(?:dir|path|folder)\b")
 _OF_SETTINGS = re.compile(r"\.(?:ya?ml|json|toml|cfg|ini|py|sh)['\"]\)*$")  # a copy is a record of the job
-_MAY_HOLD_ONCE = re.compile(r"exist|isdir|is_dir|==|first|start|^not \w+$|is None")
+_MAY_HOLD_ONCE = re.compile(r"exist|isdir|is_dir|==|first|start|^not [\w.]+$|is None")
 _RANK_OR_PERIOD = re.compile(r"[\w.]*rank\w*(?:\(\))? == 0|% [\w.]+ == 0")
 _DEEPEST = 3  # functions that call each other
 _OF_PASS = re.compile(r"step|epoch|iter|time|now|count|idx|version|round|uuid|uniq|next|temp|tmp|incr|num|batch|\bi\b")
 _TAKES_AWAY = frozenset(["rmtree", "rmdir", "rename", "replace", "move", "unlink", "removedirs"])
 _PATH = re.compile(r"^(?:pathlib\.)?Path\(([\w.]+)\)$")
-_ASKS_OR_TAKES_AWAY = re.compile(rf"exist|isdir|is_dir|\.(?:{'|'.join(sorted(_TAKES_AWAY))})$")
+_ASKS_OR_TAKES_AWAY = re.compile(
+    rf"exist|isdir|is_dir|clean|delete|remove|reset|\.(?:{'|'.join(sorted(_TAKES_AWAY))})$"
+)
 _JOIN = frozenset(["Path", "join", "str"])
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 _FETCHES_BY_ITSELF = ("torch_geometric.datasets.", "ogb.", "dgl.data.")
@@ -71,7 +74,10 @@ def _folder_of_all(code: Code) -> Iterator[Finding]:
         path = _folder_made(code, call, name, module)
         if path is None or is_of_one_process(code, path, module) or is_handled(call, module):
             continue
-        if code.is_of_one(call) or any(_may_be_same(_origins_of(code, path, module), other) for other in made):
+        own = _origins_of(code, path, module)
+        is_asked = any("exist" in unparsed(test) or "dir" in unparsed(test) for test in _tests_around(call, module))
+        is_same = any(_may_be_same(own, other) or (is_asked and {*own} & {*other}) for other in made)
+        if code.is_of_one(call) or is_same:
             continue
         if is_for_all(code, call, module):
             yield Finding(
@@ -127,10 +133,13 @@ def _folder_of_each_call(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         path = _folder_made(code, call, name, module)
         function = module.function_of(call)
-        if path is None or function is None or is_handled(call, module) or not _is_called_again(code, call, module):
+        if path is None or function is None or is_handled(call, module):
+            continue
+        words = words_of(code, path, module)
+        if not _is_called_again(code, call, module, words):
             continue
         asks_or_takes_away = any(_ASKS_OR_TAKES_AWAY.search(spelled(one)) for one in walk(function))
-        if not asks_or_takes_away and not _OF_PASS.search(words_of(code, path, module)):
+        if not asks_or_takes_away and not _OF_PASS.search(words):
             yield Finding(
                 "warning",
                 "made-again",
@@ -142,18 +151,30 @@ def _folder_of_each_call(code: Code) -> Iterator[Finding]:
             return
 
 
-def _is_called_again(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:
-    """Return whether a call is made in a loop that trains, perhaps in a function that such a loop calls."""
+def _is_called_again(code: Code, call: ast.Call, module: Module, words: str, depth: int = 0) -> bool:
+    """Return whether a call is made in a loop that trains, perhaps in a function that such a loop calls.
+
+    A loop through what the `words` of a path name makes another path in each pass.
+    """
     around = list(takewhile(lambda one: not isinstance(one, FUNCTIONS), module.above(call)))
     if any(map(_may_hold_once, _conditions(around))):
         return False
-    loops = [one for one in around if isinstance(one, (ast.For, ast.While))]
-    if depth and any(trains_inside(code, loop, module) for loop in loops):
-        return True
+    loops = [one for one in around if isinstance(one, (ast.For, ast.While)) and depth]
+    if training := [one for one in loops if trains_inside(code, one, module)]:
+        names = {node.id for one in training if isinstance(one, ast.For) for node in walk(one.target) if _is_name(node)}
+        return not any(re.search(rf"\b{name}\b", words) for name in names)
     function = module.function_of(call)
     callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
     callers = [(home, one) for home, one in callers if code.reached.of(one, home)]
-    return any(_is_called_again(code, one, home, depth + 1) for home, one in callers)
+    return any(_is_called_again(code, one, home, words, depth + 1) for home, one in callers)
+
+
+def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
+
+
+def _tests_around(node: ast.AST, module: Module) -> Iterator[ast.expr]:
+    return _conditions(takewhile(lambda one: not isinstance(one, FUNCTIONS), module.above(node)))
 
 
 def _conditions(around: Iterable[ast.AST]) -> Iterator[ast.expr]:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.common.finding import Finding
 
 _FABRICS = tuple(f"{package}.Fabric" for package in ("lightning", "lightning.fabric", "lightning_fabric"))
@@ -21,8 +22,10 @@ def check_fabric(code: Code) -> Iterator[Finding]:
     is_launched = "launch" in code.names or "LT_CLI_USED" in code.facts.environment
     if not fabrics or is_launched or code.world_size == 1:
         return
+    names = {"fabric", *(_held_in(call, module) for module, call in fabrics)}
     for module, call, _ in code.reached.calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _NEED_LAUNCH:
+        owner = spelled(call.func.value).rpartition(".")[2] if isinstance(call.func, ast.Attribute) else ""
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _NEED_LAUNCH and owner in names:
             made_in, made = fabrics[0]
             yield Finding(
                 code.level_of(call, module),
@@ -33,3 +36,9 @@ def check_fabric(code: Code) -> Iterator[Finding]:
                 "call fabric.launch() before everything else",
             )
             return
+
+
+def _held_in(call: ast.Call, module: Module) -> str:
+    """Return the variable or field that a Fabric is assigned to."""
+    statement = module.parents.get(call)
+    return spelled(statement.targets[0]).rpartition(".")[2] if isinstance(statement, ast.Assign) else ""

@@ -12,8 +12,10 @@ from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
+_PREPARES_ONE = ("prepare_model", "prepare_optimizer")
 _OF_MODEL = re.compile(r"\b(\w+)\.(?:named_)?parameters\(\)")
 
 
@@ -24,6 +26,7 @@ def check_unprepared(code: Code) -> Iterator[Finding]:
     """
     prepares = [(module, call) for module, call, _ in code.reached.calls if is_prepare(call)]
     is_plain = all(isinstance(arg, ast.Name) for _, call in prepares for arg in call.args)
+    is_plain = is_plain and code.names.isdisjoint(_PREPARES_ONE)
     if not prepares or not is_plain or any(hides_arguments(call) for _, call in prepares):
         return
     given = {arg.id for _, call in prepares for arg in call.args if isinstance(arg, ast.Name)}
@@ -53,6 +56,9 @@ def _steps_too_often(code: Code, optimizer: ast.Name, module: Module) -> Iterato
         if isinstance(node, ast.Call) and spelled(node.func) == f"{optimizer.id}.step"
     ]
     for step in steps:
+        tests = (above.test for above in module.above(step) if isinstance(above, ast.If))
+        if any("sync_gradients" in unparsed(test) for test in tests):
+            continue
         accumulates = any(
             isinstance(above, ast.With) and any(".accumulate(" in unparsed(item) for item in above.items)
             for above in module.above(step)
@@ -85,6 +91,8 @@ def _trains_alone(code: Code, made: ast.Call, given: set[str], module: Module) -
     if not is_backward or models & given or len(models) != 1:
         return
     model = models.pop()
+    if len(module.stores.get((scope, model), ())) > 1 or any(_is_made_of(one, model, made, module) for one in given):
+        return
     for call in calls:
         in_loop = any(isinstance(above, (ast.For, ast.While)) for above in module.above(call))
         if in_loop and spelled(call.func) == model and call.lineno > made.lineno:
@@ -97,3 +105,19 @@ def _trains_alone(code: Code, made: ast.Call, given: set[str], module: Module) -
                 f"pass it as well: {model} = accelerator.prepare({model})",
             )
             return
+
+
+def _is_made_of(name: str, model: str, optimizer: ast.Call, module: Module) -> bool:
+    """Return whether a variable holds something around a model, other than its optimizer: `torch.compile(model)`."""
+    stores = module.stores.get((module.scope_of(optimizer), name), ())
+    made = [assigned_to(store, module) for store in stores]
+    return any(
+        one is not optimizer and isinstance(node, ast.Name) and node.id == model
+        for one in made
+        if one is not None and not _prepares(one)
+        for node in walk(one)
+    )
+
+
+def _prepares(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and is_prepare(node)

@@ -11,7 +11,7 @@ from jobsubmit.check.loading.divided import has_epochs
 from jobsubmit.check.loading.loaders import is_for_training
 from jobsubmit.check.origins import last_value, origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.module import Module, own_method, spelled, unparsed
+from jobsubmit.check.program.module import Module, class_around, own_method, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
@@ -21,6 +21,8 @@ _SHUFFLE = 3  # the position of the argument of DistributedSampler
 # They give samplers their epochs themselves.
 _SET_EPOCHS = ("accelerate", "composer", "fastai", "ignite", "lightning", "mmcv", "mmengine", "pytorch_lightning")
 _EPOCH = re.compile(r"(?:cur(?:rent)?_|i_?)?epoch(?:_(?:idx|num|number|i))?")
+_SETS_ANY = ("setattr", "__setattr__", "__dict__")
+_SETS_START = re.compile(r"^__init__$|^_*(?:re)?(?:load|resume|restore|init|parse)(?:_|$)|_args$")
 _COUNTS = re.compile(r"step|iter|round|seed|pass")
 
 
@@ -210,11 +212,26 @@ def _is_same_each_time(code: Code, given: ast.expr, module: Module) -> bool:
 
 def _is_kept_in(loops: Sequence[ast.AST], stores: Sequence[tuple[Module, ast.expr]], module: Module) -> bool:
     """Return whether a field is set, but neither in some loops nor in a function that their names may call."""
+    if any(not _is_before_loop(home.function_of(store), loops, module) for home, store in stores):
+        return False
     named = {node.attr for loop in loops for node in walk(loop) if isinstance(node, ast.Attribute)}
     named |= {node.id for loop in loops for node in walk(loop) if isinstance(node, ast.Name)}
+    around = class_around(loops[0], module) or module.tree if loops else module.tree
+    if any(spelled(node).rpartition(".")[2] in _SETS_ANY for node in walk(around)):
+        return False
     functions = {home.function_of(store) for home, store in stores} - {module.function_of(loop) for loop in loops}
     is_set_by_call = any(function is not None and function.name in named for function in functions)
     return bool(stores) and not is_set_by_call and not _is_in_any(loops, [store for _, store in stores], module)
+
+
+def _is_before_loop(function: ast.AST | None, loops: Sequence[ast.AST], module: Module) -> bool:
+    """Return whether a function that sets a field is called before a loop, as far as its name or its calls say so."""
+    around = {module.function_of(loop) for loop in loops}
+    if function is None or function in around:
+        return True
+    name = getattr(function, "name", "")
+    calls = {spelled(one.func).rpartition(".")[2] for one in walk(function) if isinstance(one, ast.Call)}
+    return _SETS_START.search(name) is not None or not calls.isdisjoint(getattr(one, "name", "") for one in around)
 
 
 def _is_before_epochs(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, is_of_self, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 
@@ -18,13 +19,14 @@ _HAVE_POOLER = re.compile(
 )
 _AUTO = re.compile(r"^transformers\.(?:.*\.)?AutoModel\.from_pretrained$")
 _WEIGHTS = re.compile(r"^(?:google-bert/|FacebookAI/|hfl/)?(?:bert-|roberta-|xlm-roberta-|chinese-(?:bert|roberta)-)")
+_NOT_TRAINED = re.compile(r"Teacher|Target|Ema|EMA|Frozen|Momentum")
 _WITHOUT_POOLER = ("last_hidden_state", "hidden_states", "attentions")
 _FREEZES = frozenset(["requires_grad", "requires_grad_", "get_peft_model", "pooler", "pooler_output", "LoraConfig"])
 
 
 def unused_poolers(code: Code, owner: ast.ClassDef, module: Module) -> Iterator[ast.Call]:
     """Yield the encoders that a model makes with a pooler, and of which it reads only the last hidden states."""
-    if code.names & _FREEZES:
+    if code.names & _FREEZES or _NOT_TRAINED.search(owner.name) or _wraps_part(code):
         return
     for node in walk(owner):
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
@@ -42,9 +44,15 @@ def unused_poolers(code: Code, owner: ast.ClassDef, module: Module) -> Iterator[
             yield made
 
 
+def _wraps_part(code: Code) -> bool:
+    """Return whether only a part of a model is wrapped: `net.head = DDP(net.head)`."""
+    given = [argument(call, "module", 0) for _, call, name in code.reached.calls if is_ddp(name)]
+    return any(isinstance(one, ast.Attribute) and not is_of_self(one) for one in given)
+
+
 def _has_pooler(code: Code, made: ast.Call, module: Module) -> bool:
     name = code.program.name_of(made.func, module)
-    if any(keyword.arg in ("add_pooling_layer", None) for keyword in made.keywords):
+    if any(keyword.arg in ("add_pooling_layer", None) for keyword in made.keywords) or len(made.args) > 1:
         return False
     weights = code.values.of(made.args[0], module) if made.args else ""
     is_known = isinstance(weights, str) and _WEIGHTS.match(weights) is not None

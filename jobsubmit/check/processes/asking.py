@@ -16,6 +16,7 @@ from jobsubmit.common.finding import Finding
 
 _ASKS = "torch.distributed.is_initialized"
 _DIVIDES = re.compile(r"Sampler$|(?:^|\.)(?:shard|split_dataset_by_node)$")
+_KNOWS_OTHERWISE = re.compile(r"environ|getenv|init_process_group")
 _MOST_HELPERS = 5  # functions between the question and what it decides
 _LONGEST_HELPER = 12  # statements
 
@@ -112,10 +113,15 @@ def _uses(code: Code, target: ast.expr, module: Module) -> list[tuple[Module, as
 
 
 def _is_handed_on(call: ast.Call, module: Module) -> bool:
-    """Return whether a call is in a short function that returns something, and may decide what."""
+    """Return whether a call is in a short function that returns something, and may decide what.
+
+    Not where the function makes the group itself, or answers by the environment.
+    """
     function = module.function_of(call)
     if not isinstance(function, ast.FunctionDef):
         return False
     inner = list(walk(function))
     returns = any(isinstance(node, ast.Return) and node.value is not None for node in inner)
+    if _KNOWS_OTHERWISE.search(unparsed(function)):
+        return False
     return returns and sum(isinstance(node, ast.stmt) for node in inner) <= _LONGEST_HELPER
