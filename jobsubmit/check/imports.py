@@ -33,6 +33,7 @@ _OF_BUILDS = re.compile(r"^_|version|cuda|cpp|ext|ops|lib|pb2|native|kernel|jit|
 _MAKES_FILES = re.compile(r"\b(?:cp|mv|ln|rsync|tar|unzip|make|cmake|ninja|git|wget|curl)\s|setup\.py|build")
 _OBJECTS = frozenset(["self", "cls", "args", "cfg", "config", "opt", "params", "hparams", "model", "namespace", "obj"])
 _LONGEST_CHAIN = 8  # of modules that import all names of another one
+_ADDS_NAMES = frozenset(["setattr", "__setattr__", "globals"])
 _SOME = 3  # modules that one finding names
 
 
@@ -68,6 +69,9 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
 
 def _looked_up(code: Code, search: ImportSearch) -> Iterator[Finding]:
     """Yield an error where the job asks a local module for a name that it lacks: `models.__dict__[args.model]`."""
+    attributes = [(module, node) for module, node in code.program.of(ast.Attribute) if node.attr == "modules"]
+    if any(code.program.name_of(node, module) == "sys.modules" for module, node in attributes):
+        return
     for module, node in code.program.of(ast.Subscript, ast.Call):
         match node:
             case ast.Subscript(value=ast.Attribute(value=owner, attr="__dict__"), slice=key, ctx=ast.Load()):
@@ -79,10 +83,19 @@ def _looked_up(code: Code, search: ImportSearch) -> Iterator[Finding]:
         home = code.program.modules.get(code.program.name_of(owner, module))
         if home is None or home.is_skimmed or not code.reached.is_sure(node, module) or may_fail(node, module):
             continue
+        if _is_asked_for(key, node, module) or not code.names.isdisjoint(_ADDS_NAMES):
+            continue
         name = code.values.of(key, module)
-        if isinstance(name, str) and not search.may_define(home, name):
+        is_added = isinstance(name, str) and name in code.program.attribute_stores
+        if isinstance(name, str) and not is_added and not search.may_define(home, name):
             text = f"{home.path} does not define {name}, which `{unparsed(key)}` names"
             yield Finding("error", "imports", module.where(node), text, search.similar(home, name))
+
+
+def _is_asked_for(key: ast.expr, node: ast.AST, module: Module) -> bool:
+    """Return whether a condition around a node is about the name that is looked up: `if name in models.__dict__:`."""
+    tests = (above.test for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp)))
+    return any(unparsed(key) in unparsed(test) for test in tests)
 
 
 def _of_configurations(code: Code, search: ImportSearch) -> Iterator[_NotUploaded]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from typing import TypeGuard
 
 from jobsubmit.check.checkpoints.paths import saving_calls
 from jobsubmit.check.code import Code
@@ -238,7 +239,9 @@ def _kind_of_optimizer(code: Code, value: ast.expr, module: Module) -> str:
         maker = own_method(found, "__init__") if found is not None else None
         if found is None or maker is None or not any(spelled(base).endswith("Optimizer") for base in found.bases):
             continue
-        kept = {one.id for node in walk(maker) if _is_mapping(node) for one in walk(node) if isinstance(one, ast.Name)}
+        if own_method(found, "state_dict") is not None:
+            return ""
+        kept = {one.id for node in walk(maker) for one in _defaults_in(node) if isinstance(one, ast.Name)}
         for name in sorted(kept & parameters(maker)):
             given = given_for(part, maker, name) if isinstance(part, ast.Call) else None
             defined = code.program.definition(code.program.name_of(given, home)) if given is not None else None
@@ -247,8 +250,21 @@ def _kind_of_optimizer(code: Code, value: ast.expr, module: Module) -> str:
     return ""
 
 
-def _is_mapping(node: ast.AST) -> bool:
-    return isinstance(node, ast.Dict) or (isinstance(node, ast.Call) and spelled(node.func) == "dict")
+def _defaults_in(node: ast.AST) -> list[ast.expr]:
+    """Return what the settings of groups hold: `defaults = dict(lr=lr)`, or `super().__init__(params, dict(lr=lr))`."""
+    held: list[ast.expr] = []
+    match node:
+        case ast.Assign(targets=[ast.Name(id="defaults")], value=value):
+            held = [value]
+        case ast.Call(func=ast.Attribute(attr="__init__"), args=args):
+            held = args
+    entries = [one.values for one in held if isinstance(one, ast.Dict)]
+    entries += [[keyword.value for keyword in one.keywords] for one in held if _is_dict(one)]
+    return [one for several in entries for one in several]
+
+
+def _is_dict(node: ast.expr) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and spelled(node.func) == "dict"
 
 
 def _is_of_numpy(code: Code, value: ast.Name | ast.Attribute, module: Module) -> bool:

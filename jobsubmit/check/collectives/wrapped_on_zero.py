@@ -135,8 +135,9 @@ def _is_called_in(code: Code, call: ast.Call, model: ast.expr, module: Module, d
 
 def _is_for_none(store: ast.AST, name: str, module: Module) -> bool:
     """Return whether a parameter is set only where it was not given: `if model is None:`."""
-    tests = (unparsed(above.test) for above in module.above(store) if isinstance(above, ast.If))
-    return any(test in (f"{name} is None", f"not {name}") for test in tests)
+    statement = next((above for above in module.above(store) if isinstance(above, ast.stmt)), store)
+    around = (above for above in module.above(store) if isinstance(above, ast.If) and statement in above.body)
+    return any(unparsed(above.test) in (f"{name} is None", f"not {name}") for above in around)
 
 
 def _parameter_for(call: ast.Call, function: Function, model: ast.expr) -> str:

@@ -110,6 +110,7 @@ def _not_combined(code: Code) -> Iterator[Finding]:
             )
             return
         is_combined = _combines(finder, walk(function), home) or _combines(finder, _uses(call, module), module)
+        is_combined = is_combined or _shares_files(function)
         if returned_values(function) and not is_combined and not _is_for_one(code, call, module):
             yield Finding(
                 "warning",
@@ -119,6 +120,12 @@ def _not_combined(code: Code) -> Iterator[Finding]:
                 "add up the counts of all processes with dist.all_reduce, or test without a DistributedSampler",
             )
             return
+
+
+def _shares_files(function: Function) -> bool:
+    """Return whether a function waits for all processes, and loads files: those that each of them has written."""
+    names = {spelled(node.func).rpartition(".")[2] for node in walk(function) if isinstance(node, ast.Call)}
+    return not names.isdisjoint(BARRIERS) and any(map(_is_loading, walk(function)))
 
 
 def _is_for_one(code: Code, call: ast.Call, module: Module, depth: int = 0) -> bool:

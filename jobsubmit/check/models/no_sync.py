@@ -139,6 +139,8 @@ def _synchronized_in_other_step(code: Code) -> Iterator[Finding]:
         for later in after(node, module):
             is_step = isinstance(later, ast.If) and any(_STEPS.search(unparsed(one)) for one in walk(later))
             stepped = _counted_in(later.test, module, if_true=True) if isinstance(later, ast.If) and is_step else None
+            if _counts(later, synchronized[0]):
+                break  # the same number is another one from here on
             if stepped is not None and stepped[1:] == synchronized[1:] and stepped[0] != synchronized[0]:
                 yield Finding(
                     "warning",
@@ -162,8 +164,15 @@ def _counted_in(test: ast.expr, module: Module, *, if_true: bool) -> tuple[str, 
             ops=[ast.Eq() | ast.NotEq() as operator],
             comparators=[ast.Constant(value=0)],
         ) if isinstance(operator, ast.Eq) is if_true:
-            return unparsed(counter), unparsed(number)
+            counted = last_value(counter, module) if isinstance(counter, ast.Name) else None
+            return unparsed(counted or counter), unparsed(number)
     return None
+
+
+def _counts(statement: ast.stmt, counter: str) -> bool:
+    """Return whether a statement sets a variable that a counter is made of: `step += 1`."""
+    stores = (node for node in walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return any(re.search(rf"\b{store.id}\b", counter) for store in stores)
 
 
 def _switched_in_first_step(code: Code) -> Iterator[Finding]:

@@ -306,7 +306,7 @@ def _may_be_of_model(code: Code, given: ast.expr, module: Module, depth: int = 0
         found = (_may_be_of_model(code, one, home, depth + 1, is_sum=is_sum) for home, one in callers if one)
         return any(found) if is_known else is_sum
     made = [_made_by(store, module) for store in module.own_stores.get((module.scope_of(given), name), ())]
-    if any(_OF_BYTES.search(unparsed(one)) for one in made):
+    if any(_OF_BYTES.search(unparsed(one)) for one in made) and not (function and "grad" in unparsed(function)):
         return False
     return any(
         _OF_VALUE.search(unparsed(one))

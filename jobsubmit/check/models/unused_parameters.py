@@ -169,6 +169,9 @@ def _skipped(code: Code) -> Iterator[Finding]:
             continue
         is_left = len(node.body) == 1 and isinstance(node.body[0], ast.Continue)
         used = after(node, module) if is_left else node.body
+        is_otherwise_used = isinstance(node.body[-1], ast.Continue) and not is_left
+        if is_otherwise_used and any(_calls_layer(one, module) for one in after(node, module)):
+            continue
         if _is_random(code, node.test, module) and any(_calls_layer(one, module) for one in used):
             text = (
                 f"a step in which `{unparsed(node.test)}` holds leaves out a layer: DistributedDataParallel waits "
@@ -319,6 +322,7 @@ def _calls_layer(statement: ast.stmt, module: Module) -> bool:
         if isinstance(name, ast.Name)
     }
     given = [one for call in calls if spelled(call.func).endswith("checkpoint") for one in call.args[:1]]
+    given = [one for one in given if not isinstance(one, ast.Attribute)]  # a single one may have no parameters
     names = (spelled(_taken_from(one)) for one in (*(call.func for call in calls), *given))
     return any(name in looped or (name.startswith("self.") and name.count(".") == 1) for name in names)
 

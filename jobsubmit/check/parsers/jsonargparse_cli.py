@@ -7,6 +7,7 @@ be shortened; one without is a positional argument; a boolean takes true or fals
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ _MAKERS = ("jsonargparse.CLI", "jsonargparse.auto_cli", "jsonargparse.cli.CLI")
 _PLAIN = ("int", "float", "str")
 _SIMPLE = frozenset([*_PLAIN, "bool", "None", "Any", "Path", "PathLike", "list", "tuple", "List", "Tuple", "Sequence"])
 _HOLDERS = frozenset(["Optional", "Union", "list", "tuple", "List", "Tuple", "Sequence", "Iterable"])
-_TRUTHS = ("true", "false", "True", "False", "yes", "no", "on", "off")
+_TRUTHS = [form for word in ("true", "false", "yes", "no", "on", "off") for form in (word, word.title(), word.upper())]
 
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
@@ -42,7 +43,8 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     parameters = parameters_with_defaults(function)
     unclear = [arg for arg, _ in parameters if not _is_simple(arg.annotation)]
     gaps = tuple(Gap(home.where(arg), f"the type of {arg.arg} may have options of its own") for arg in unclear)
-    options = [_option(arg, default, home, values) for arg, default in parameters]
+    is_in_file = any(word.partition("=")[0] == "--config" for word in values.facts.argv)
+    options = [_option(arg, default, home, values, is_in_file=is_in_file) for arg, default in parameters]
     return CommandLine("jsonargparse", (*_of_jsonargparse(where), *options), True, home.where(function), gaps)
 
 
@@ -51,7 +53,8 @@ def _of_jsonargparse(where: str) -> Iterator[Option]:
     yield Option(("--print_config",), where, {"nargs": "?"})
 
 
-def _option(arg: ast.arg, default: ast.expr | None, module: Module, values: Values) -> Option:
+def _option(arg: ast.arg, default: ast.expr | None, module: Module, values: Values, *, is_in_file: bool) -> Option:
+    """Return the option of a parameter, or its positional argument, which a file of settings may give as well."""
     annotation = unparsed(arg.annotation) if arg.annotation is not None else ""
     settings: dict[str, Any] = {"dest": arg.arg}
     if annotation == "bool":
@@ -61,7 +64,10 @@ def _option(arg: ast.arg, default: ast.expr | None, module: Module, values: Valu
         settings |= {"choices": list(choices)} if isinstance(choices, (list, tuple)) else {}
     kind = annotation if annotation in _PLAIN else ""
     value = values.of(default, module) if default is not None else UNKNOWN
-    names = (arg.arg,) if default is None else (f"--{arg.arg}",)
+    if default is None and is_in_file:
+        settings["nargs"] = "?"
+    appends = (f"--{arg.arg}+",) if re.search(r"\b[Ll]ist\b", annotation) else ()
+    names = (arg.arg,) if default is None else (f"--{arg.arg}", *appends)
     return Option(names, module.where(arg), settings, kind, value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Iterator
 
@@ -10,10 +11,13 @@ from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.trace import Event, Group
+from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.check.start.hardcoded import is_fallback
 from jobsubmit.common.finding import Finding
 
 MAKERS = ("accelerate.Accelerator", "deepspeed.init_distributed")  # they make the process group as well
+_LOOPS = (ast.For, ast.While, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 _RANK, _WORLD_SIZE = 4, 3  # the places of arguments of init_process_group
 
 
@@ -136,11 +140,15 @@ def check_groups(code: Code) -> Iterator[Finding]:
 
 def _called_by_others(code: Code) -> Iterator[Finding]:
     """Yield a warning for a collective of some ranks that the others call as well: for them, it does nothing."""
-    for one in code.followed:
+    made = [(module, call) for module, call in code.calls("torch.distributed.new_group")]
+    several = len(made) > 1 or any(isinstance(above, _LOOPS) for module, call in made for above in module.above(call))
+    for one in code.followed if not several else ():
         for event in one.events.values():
             group = event.argument("group")
-            is_collective = event.name.startswith("torch.distributed.") and event.last in COLLECTIVES
+            is_collective = event.name.startswith("torch.distributed.") and event.last in COLLECTIVES - {"barrier"}
             if not is_collective or not isinstance(group, Group) or one.process.rank in group.ranks:
+                continue
+            if _asks_for_group(event):
                 continue
             if event.is_sure or is_for_all(code, event.call, event.module):
                 yield Finding(
@@ -152,3 +160,10 @@ def _called_by_others(code: Code) -> Iterator[Finding]:
                     "leave out `group`, or make the group of all ranks",
                 )
                 return
+
+
+def _asks_for_group(event: Event) -> bool:
+    """Return whether a condition around a collective is about its group: `if dist.get_rank(group) >= 0:`."""
+    group = argument(event.call, "group")
+    tests = (above.test for above in event.module.above(event.call) if isinstance(above, (ast.If, ast.IfExp)))
+    return group is not None and any(unparsed(group) in unparsed(test) for test in tests)

@@ -225,6 +225,8 @@ def _never_meet(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
 def _other_processes(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield a warning where a launcher starts another number of processes on each node than the job has."""
     launch = started.launch
+    if sum(any("nproc" in word or "num_processes" in word for word in one.words) for one in started.executed) > 1:
+        return  # one may only prepare what another one trains with
     settings = settings_of(launch, read)
     total = launch.options.get("num_processes", settings.get("num_processes"))
     starts = int(total) // job.nodes if str(total).isdecimal() and launch.launcher == "accelerate" else launch.nproc

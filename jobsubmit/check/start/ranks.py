@@ -374,7 +374,7 @@ def _does_not_ask_launcher(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether nothing but GPUs and settings decides whether a call is made: a launcher does not change it."""
     tests = [unparsed(node.test) for node in module.above(call) if isinstance(node, ast.If)]
     asks_launcher = bool({contract.RANK, contract.LOCAL_RANK, contract.WORLD_SIZE} & code.names)
-    return not asks_launcher and all(_OF_GPUS.search(test) for test in tests)
+    return not asks_launcher and all(_OF_GPUS.search(test) and "spawn" not in test for test in tests)
 
 
 def _spawns_inside(code: Code) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from jobsubmit.agent import node_contract as contract
@@ -22,6 +22,7 @@ from jobsubmit.plan.processes import build_boot_words
 _OF_PROCESS = re.compile(r"\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b")
 _SAID = re.compile(r"line (\d+): (.*)")
 _CONDITIONS = ("if_statement", "case_statement", "list", "while_statement")
+_TAKES_ARGUMENTS = re.compile(r"\bin \"?\$@|\bshift\b|\bgetopts?\b|=\"?\$\{?[1-9]|\bcase \"?\$\{?1")
 _LONGEST_S = 5
 _LONG_VALUE = 8  # letters that are in a word by chance no more
 # What each node has another one of.
@@ -53,7 +54,7 @@ def check_shell(job: LaunchPlan, started: Started, read: Callable[[str], str]) -
     if not launch.launcher:
         return
     yield from _unset_variables(started)
-    yield from _dropped(job, started)
+    yield from _dropped(job, started, read)
     if job.nodes > 1:
         yield from _own_texts(started)
 
@@ -170,10 +171,12 @@ def _unset_variables(started: Started) -> Iterator[Finding]:
         )
 
 
-def _dropped(job: LaunchPlan, started: Started) -> Iterator[Finding]:
+def _dropped(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield a warning for arguments of the job that a script takes and passes to nothing."""
     given = [value for value in build_boot_words(job) if value.field]
-    used = [one for one in given if _is_used(one.text, started)]
+    takes_some = _TAKES_ARGUMENTS.search(read(started.where.partition(":")[0])) is not None
+    words = started.words if takes_some else started.launch.program  # some may be for the launcher
+    used = [one for one in given if _is_used(one.text, words, started)]
     if given and not used and not any(map(is_open, started.words)) and started.words[0] not in (job.command or ()):
         names = ", ".join(one.text.partition("=")[0] for one in given[:3])
         said = f"the script does not pass on the arguments of the job: {names}"
@@ -181,11 +184,11 @@ def _dropped(job: LaunchPlan, started: Started) -> Iterator[Finding]:
         yield Finding("warning", "arguments-dropped", started.where, said, hint)
 
 
-def _is_used(argument: str, started: Started) -> bool:
+def _is_used(argument: str, words: Sequence[str], started: Started) -> bool:
     """Return whether an argument, or its value, is a part of a word of the command or of a variable."""
     value = argument.partition("=")[2]
     own = [text for name, text in started.environment.items() if name not in _OF_NODES]
-    parts = {part for text in (*started.launch.program, *own) for part in re.split(r"[=\s,:]", text)}
+    parts = {part for text in (*words, *own) for part in re.split(r"[=\s,:]", text)}
     is_long = len(value) >= _LONG_VALUE and any(value in text for text in started.words)
     return argument in started.words or value in parts or is_long
 
