@@ -232,7 +232,7 @@ def test_a_hang_is_noticed_and_the_page_has_the_stacks_of_all_hosts(
     jobsubmit: Command, job: Callable[..., Path], tmp_path: Path
 ) -> None:
     where = "--nnodes 2 --nproc_per_node 2 --node_rank $NODE_RANK --master_addr $MASTER_ADDR --master_port $MASTER_PORT"
-    fields = {"command": ["bash", "-c", f"torchrun {where} train.py"], "hang_after": "6s"}
+    fields = {"command": ["bash", "-c", f"torchrun {where} train.py"], "hang_after": "15s"}
     done = jobsubmit("create", job(text=STUCK, **fields), "--job-id", "hanging", "--follow", code=100)
     assert "FAILED (HANG)" in done.stderr
     jobsubmit("report", "hanging", "--html", tmp_path / "page.html")
