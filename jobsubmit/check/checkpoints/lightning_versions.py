@@ -56,7 +56,8 @@ def last_written_to_new_version(code: Code) -> Iterator[Finding]:
     checkpoints = [(m, call) for m, call, name in code.reached.calls if name.endswith(".ModelCheckpoint")]
     given = [(m, call, argument(call, "save_last")) for m, call in checkpoints]
     writing = [(m, call) for m, call, value in given if value is not None and code.values.of(value, m) is not False]
-    is_written_elsewhere = any("last" in unparsed(argument(call, "filename", 1)) for _, call in checkpoints)
+    names = [argument(call, "filename", 1) for _, call in checkpoints]
+    is_written_elsewhere = any(name is not None and "last" in unparsed(name) for name in names)
     is_new = not is_written_elsewhere and all(
         argument(call, "dirpath", 0) is None and not hides_arguments(call) for _, call in writing
     )
