@@ -70,7 +70,8 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
 def _looked_up(code: Code, search: ImportSearch) -> Iterator[Finding]:
     """Yield an error where the job asks a local module for a name that it lacks: `models.__dict__[args.model]`."""
     attributes = [(module, node) for module, node in code.program.of(ast.Attribute) if node.attr == "modules"]
-    if any(code.program.name_of(node, module) == "sys.modules" for module, node in attributes):
+    sets_modules = any(code.program.name_of(node, module) == "sys.modules" for module, node in attributes)
+    if sets_modules or not code.names.isdisjoint(_ADDS_NAMES):
         return
     for module, node in code.program.of(ast.Subscript, ast.Call):
         match node:
@@ -83,7 +84,7 @@ def _looked_up(code: Code, search: ImportSearch) -> Iterator[Finding]:
         home = code.program.modules.get(code.program.name_of(owner, module))
         if home is None or home.is_skimmed or not code.reached.is_sure(node, module) or may_fail(node, module):
             continue
-        if _is_asked_for(key, node, module) or not code.names.isdisjoint(_ADDS_NAMES):
+        if _is_asked_for(key, node, module):
             continue
         name = code.values.of(key, module)
         is_added = isinstance(name, str) and name in code.program.attribute_stores

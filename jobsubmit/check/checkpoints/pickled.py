@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from typing import TypeGuard
 
 from jobsubmit.check.checkpoints.paths import saving_calls
 from jobsubmit.check.code import Code
@@ -258,13 +257,14 @@ def _defaults_in(node: ast.AST) -> list[ast.expr]:
             held = [value]
         case ast.Call(func=ast.Attribute(attr="__init__"), args=args):
             held = args
-    entries = [one.values for one in held if isinstance(one, ast.Dict)]
-    entries += [[keyword.value for keyword in one.keywords] for one in held if _is_dict(one)]
-    return [one for several in entries for one in several]
-
-
-def _is_dict(node: ast.expr) -> TypeGuard[ast.Call]:
-    return isinstance(node, ast.Call) and spelled(node.func) == "dict"
+    found: list[ast.expr] = []
+    for one in held:
+        match one:
+            case ast.Dict(values=values):
+                found += values
+            case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+                found += [keyword.value for keyword in keywords]
+    return found
 
 
 def _is_of_numpy(code: Code, value: ast.Name | ast.Attribute, module: Module) -> bool:

@@ -7,7 +7,6 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import TypeGuard
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
@@ -161,16 +160,13 @@ def _is_called_again(code: Code, call: ast.Call, module: Module, words: str, dep
         return False
     loops = [one for one in around if isinstance(one, (ast.For, ast.While)) and depth]
     if training := [one for one in loops if trains_inside(code, one, module)]:
-        names = {node.id for one in training if isinstance(one, ast.For) for node in walk(one.target) if _is_name(node)}
+        targets = [one.target for one in training if isinstance(one, ast.For)]
+        names = {node.id for one in targets for node in walk(one) if isinstance(node, ast.Name)}
         return not any(re.search(rf"\b{name}\b", words) for name in names)
     function = module.function_of(call)
     callers = code.program.calls_to(function, module) if function is not None and depth < _DEEPEST else ()
     callers = [(home, one) for home, one in callers if code.reached.of(one, home)]
     return any(_is_called_again(code, one, home, words, depth + 1) for home, one in callers)
-
-
-def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name)
 
 
 def _tests_around(node: ast.AST, module: Module) -> Iterator[ast.expr]:

@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.branches import after
-from jobsubmit.check.models.unused_pooler import unused_poolers
+from jobsubmit.check.models.unused_pooler import trains_whole_encoders, unused_poolers
 from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument, default_of
 from jobsubmit.check.program.module import Module, class_around, is_of_self, own_method, spelled, unparsed
@@ -244,7 +244,7 @@ def _last_of_list(code: Code) -> Iterator[Finding]:
 
 def _poolers(code: Code) -> Iterator[Finding]:
     """Yield a warning where a model reads only the hidden states of an encoder of transformers."""
-    for module, owner in code.program.of(ast.ClassDef) if code.program.imports("transformers") else ():
+    for module, owner in code.program.of(ast.ClassDef) if trains_whole_encoders(code) else ():
         if not is_torch_module(code.program, owner, module) or not _is_made(code, owner, module):
             continue
         for made in unused_poolers(code, owner, module):

@@ -24,9 +24,14 @@ _WITHOUT_POOLER = ("last_hidden_state", "hidden_states", "attentions")
 _FREEZES = frozenset(["requires_grad", "requires_grad_", "get_peft_model", "pooler", "pooler_output", "LoraConfig"])
 
 
+def trains_whole_encoders(code: Code) -> bool:
+    """Return whether a program uses transformers, wraps whole models, and freezes no parameters."""
+    return code.program.imports("transformers") and not (code.names & _FREEZES or _wraps_part(code))
+
+
 def unused_poolers(code: Code, owner: ast.ClassDef, module: Module) -> Iterator[ast.Call]:
     """Yield the encoders that a model makes with a pooler, and of which it reads only the last hidden states."""
-    if code.names & _FREEZES or _NOT_TRAINED.search(owner.name) or _wraps_part(code):
+    if _NOT_TRAINED.search(owner.name):
         return
     for node in walk(owner):
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
