@@ -417,7 +417,7 @@ class Code:
     def passes_by(self, node: ast.AST, module: Module) -> bool:
         """Return whether the function around a node is entered, if one is, and never comes to it in this job."""
         function = module.function_of(node)
-        is_entered = function is None or bool(self.reached.of(function.body[0], module))
+        is_entered = function is None or bool(self.reached.entered(function, module))
         return is_entered and not self.reached.of(node, module)
 
     def calls(self, *names: str, least: Reach = Reach.PERHAPS) -> Iterator[tuple[Module, ast.Call]]:

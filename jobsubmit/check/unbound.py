@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import mentions_rank
+from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.module import COMPREHENSIONS, FUNCTIONS, Function, Module
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import parameters
@@ -86,7 +87,7 @@ def _is_read(code: Code, node: ast.AST, name: str, function: Function, module: M
             return False
         tests += before
     open_tests = [test for test in tests if code.values.truth(test, module) is None]
-    is_entered = code.reached.is_sure(function.body[0], module)
+    is_entered = code.reached.entered(function, module) is Reach.SURELY
     return is_entered and all(map(mentions_rank, open_tests)) and not any(isinstance(one, ast.For) for one in around)
 
 

@@ -41,7 +41,7 @@ _STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|p
 _RECORDS = re.compile(r"(?:^|_)(?:logs?|conf(?:ig)?s?|code|backup|ckpts?|checkpoints?|results?|outputs?)(?:_|$)")
 _OF_RECORDS = re.compile(r"\b\w*(?:log|out|output|save|ckpt|checkpoint|result|exp|run|work)_?(?:dir|path|folder)\b")
 _OF_SETTINGS = re.compile(r"\.(?:ya?ml|json|toml|cfg|ini|py|sh)['\"]\)*$")  # a copy is a record of the job
-_MAY_HOLD_ONCE = re.compile(r"exist|isdir|is_dir|==|first|start|^not [\w.]+$|is None")
+_MAY_HOLD_ONCE = re.compile(r"exist|isdir|is_dir|==|not in|first|start|^not [\w.]+$|is None")
 _RANK_OR_PERIOD = re.compile(r"[\w.]*rank\w*(?:\(\))? == 0|% [\w.]+ == 0")
 _DEEPEST = 3  # functions that call each other
 _OF_PASS = re.compile(r"step|epoch|iter|time|now|count|idx|version|round|uuid|uniq|next|temp|tmp|incr|num|batch|\bi\b")
@@ -68,14 +68,17 @@ def check_races(code: Code) -> Iterator[Finding]:
 
 
 def _folder_of_all(code: Code) -> Iterator[Finding]:
-    made = [_origins_of(code, path, module) for module, path in _folders_made_safely(code)]
+    safe = [
+        (_origins_of(code, path, module), _texts(code, path, module)) for module, path in _folders_made_safely(code)
+    ]
     for module, call, name in code.reached.calls:
         path = _folder_made(code, call, name, module)
         if path is None or is_of_one_process(code, path, module) or is_handled(call, module):
             continue
-        own = _origins_of(code, path, module)
+        own, texts = _origins_of(code, path, module), _texts(code, path, module)
         is_asked = any("exist" in unparsed(test) or "dir" in unparsed(test) for test in _tests_around(call, module))
-        is_same = any(_may_be_same(own, other) or (is_asked and {*own} & {*other}) for other in made)
+        is_same = any(_may_be_same(own, other) or (is_asked and {*own} & {*other}) for other, _ in safe)
+        is_same |= is_asked and bool(texts) and any(texts == others for _, others in safe)
         if code.is_of_one(call) or is_same:
             continue
         if is_for_all(code, call, module):
@@ -93,6 +96,12 @@ def _folder_of_all(code: Code) -> Iterator[Finding]:
 def _origins_of(code: Code, path: ast.expr, module: Module) -> list[str]:
     """Return what a path is computed from: first the whole of it, then its parts."""
     return [_PATH.sub(r"\1", unparsed(part)) for _, part in origins(code, path, module)]
+
+
+def _texts(code: Code, path: ast.expr, module: Module) -> set[str]:
+    """Return the texts of which a path is made."""
+    nodes = (node for _, part in origins(code, path, module) for node in walk(part))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 def _may_be_same(one: Sequence[str], other: Sequence[str]) -> bool:
@@ -196,7 +205,9 @@ def _folders_made_safely(code: Code) -> Iterator[tuple[Module, ast.expr]]:
             yield module, call.args[0]
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir":
             made = call.func.value
-            yield module, made.args[0] if isinstance(made, ast.Call) and made.args else made
+            if isinstance(made, ast.Call) and made.args and spelled(made.func).rpartition(".")[2] == "Path":
+                made = made.args[0]
+            yield module, made
 
 
 def _folder_made(code: Code, call: ast.Call, name: str, module: Module) -> ast.expr | None:

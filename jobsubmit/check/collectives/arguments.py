@@ -81,7 +81,7 @@ def _is_used(code: Code, call: ast.Call, module: Module) -> bool:
     Where methods are looked up by their names, or a library calls them, it need not be seen how.
     """
     function = module.function_of(call)
-    is_entered = function is not None and bool(code.reached.of(function.body[0], module))
+    is_entered = function is not None and bool(code.reached.entered(function, module))
     is_open = code.looks_up_names or code.has_framework
     may_be_used = is_open and not is_entered and code.may_be_used(call, module)
     return may_be_used or bool(code.reached.of(call, module))

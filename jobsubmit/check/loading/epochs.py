@@ -90,7 +90,7 @@ def _is_of_other_program(code: Code, node: ast.AST, module: Module) -> bool:
     """Return whether a node is in a function at the top of a module that nothing calls: that of another script."""
     function = module.function_of(node)
     is_at_top = function is not None and module.definitions.get(function.name) is function
-    return is_at_top and function is not None and not code.reached.of(function.body[0], module)
+    return is_at_top and function is not None and not code.reached.entered(function, module)
 
 
 def _passes_on(node: ast.AST, module: Module) -> bool:

@@ -53,7 +53,7 @@ def check_averages(code: Code) -> Iterator[Finding]:
 def _never_combined(finder: CollectiveFinder) -> Iterator[Finding]:
     """Yield a warning for a function whose name says that it combines what processes have, and which only waits."""
     for module, function in finder.code.program.of(ast.FunctionDef):
-        if not _COMBINES.search(function.name) or not finder.code.reached.of(function.body[0], module):
+        if not _COMBINES.search(function.name) or not finder.code.reached.entered(function, module):
             continue
         nodes = walk(function)
         is_of_figures = any(isinstance(getattr(one, "ctx", None), ast.Store) for one in nodes)

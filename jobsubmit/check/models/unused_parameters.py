@@ -341,7 +341,7 @@ def _is_made(code: Code, owner: ast.ClassDef, module: Module) -> bool:
     maker = own_method(owner, "__init__") if names_of(owner) else None
     if names_of(owner) and owner in code.observed.made:
         return True
-    is_made = maker is not None and code.reached.of(maker.body[0], module)
+    is_made = maker is not None and code.reached.entered(maker, module)
     return bool(is_made) or any(code.reached.of(call, home) for home, call in calls)
 
 

@@ -64,6 +64,11 @@ class Reached:
         """Return whether something is surely executed."""
         return self.of(node, module) is Reach.SURELY
 
+    def entered(self, function: Function, module: Module) -> Reach:
+        """Return how sure it is that a function is called: its first statement is executed that defines nothing."""
+        inner = (*FUNCTIONS, ast.ClassDef)
+        return self.of(next((one for one in function.body if not isinstance(one, inner)), function.body[0]), module)
+
     @cached_property
     def calls(self) -> Sequence[tuple[Module, ast.Call, str]]:
         """Return the calls that are reached, with their whole names."""

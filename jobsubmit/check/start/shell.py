@@ -23,6 +23,8 @@ _OF_PROCESS = re.compile(r"\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b"
 _SAID = re.compile(r"line (\d+): (.*)")
 _CONDITIONS = ("if_statement", "case_statement", "list", "while_statement")
 _TAKES_ARGUMENTS = re.compile(r"\bin \"?\$@|\bshift\b|\bgetopts?\b|=\"?\$\{?[1-9]|\bcase \"?\$\{?1")
+_STORES = re.compile(r"\b([A-Za-z_]\w*)\+?=")
+_NEEDED_BY_NONE = ("echo", "printf", "set", "shift", ":", "[", "[[", "test")
 _LONGEST_S = 5
 _LONG_VALUE = 8  # letters that are in a word by chance no more
 # What each node has another one of.
@@ -174,9 +176,10 @@ def _unset_variables(started: Started) -> Iterator[Finding]:
 def _dropped(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> Iterator[Finding]:
     """Yield a warning for arguments of the job that a script takes and passes to nothing."""
     given = [value for value in build_boot_words(job) if value.field]
-    takes_some = _TAKES_ARGUMENTS.search(read(started.where.partition(":")[0])) is not None
+    script = read(started.where.partition(":")[0])
+    takes_some = _TAKES_ARGUMENTS.search(script) is not None
     words = started.words if takes_some else started.launch.program  # some may be for the launcher
-    used = [one for one in given if _is_used(one.text, words, started)]
+    used = [one for one in given if _is_used(one.text, words, started) or _is_asked_for(one.text, script)]
     if given and not used and not any(map(is_open, started.words)) and started.words[0] not in (job.command or ()):
         names = ", ".join(one.text.partition("=")[0] for one in given[:3])
         said = f"the script does not pass on the arguments of the job: {names}"
@@ -185,12 +188,26 @@ def _dropped(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> I
 
 
 def _is_used(argument: str, words: Sequence[str], started: Started) -> bool:
-    """Return whether an argument, or its value, is a part of a word of the command or of a variable."""
-    value = argument.partition("=")[2]
+    """Return whether an argument, or its value, is a word of a command, or a part of one or of a variable."""
+    name, _, value = argument.partition("=")
     own = [text for name, text in started.environment.items() if name not in _OF_NODES]
     parts = {part for text in (*words, *own) for part in re.split(r"[=\s,:]", text)}
     is_long = len(value) >= _LONG_VALUE and any(value in text for text in started.words)
-    return argument in started.words or value in parts or is_long
+    commands = [one.words for one in started.executed if one.words[0] not in _NEEDED_BY_NONE]
+    is_in_other = any(argument in each for each in commands if each != started.words)
+    is_number = name.isdecimal() and name in parts  # such as the port of the launcher
+    return argument in started.words or value in parts or is_long or is_in_other or is_number
+
+
+def _is_asked_for(argument: str, script: str) -> bool:
+    """Return whether a script asks for an argument, and does something: `[ "$1" = debug ]`, `--debug) export A=1;;`."""
+    name = re.escape(argument.partition("=")[0])
+    if re.search(rf"=\s*[\"']?{name}[\"']?\s*\]", script):
+        return True
+    found = re.search(rf"[\s|(]{name}(?:=\*)?\s*(?:\|[^)\n]*)?\)(.*?);;", script, re.DOTALL)
+    stored = _STORES.findall(found[1]) if found else []
+    is_read = any(re.search(rf"\$\{{?{each}\b", script) for each in stored)
+    return found is not None and (is_read or re.search(r"\bexport\b", found[1]) is not None)
 
 
 def _own_texts(started: Started) -> Iterator[Finding]:

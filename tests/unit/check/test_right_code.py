@@ -398,6 +398,31 @@ def test_arguments_that_a_script_takes_for_its_launcher(tmp_path: Path) -> None:
     assert "arguments-dropped" not in {one.check for one in seen}
 
 
+OF_SETTINGS = "while [ $# -gt 0 ]; do\n  case $1 in\n    {} *) shift;;\n  esac\ndone"
+LAUNCH = "torchrun --nproc_per_node={} --master_port={} train.py"
+
+
+@pytest.mark.parametrize(
+    ("argument", "script", "is_dropped"),
+    [
+        ("29511", "PORT=$1\n" + LAUNCH.format(2, "$PORT"), False),
+        ("2", "GPUS=${1:-8}\n" + LAUNCH.format("$GPUS", 29500), False),
+        ("65536", "ulimit -n $1\n" + LAUNCH.format(2, 29500), False),
+        ("big.yaml", "cp $1 config.yaml\n" + LAUNCH.format(2, 29500), False),
+        ("big.yaml", "echo $1\n" + LAUNCH.format(2, 29500), True),
+        ("train", 'MODE=$1\nif [ "$MODE" = train ]; then\n' + LAUNCH.format(2, 29500) + "\nfi", False),
+        ("--debug", OF_SETTINGS.format("--debug) export A=1; shift;;") + "\n" + LAUNCH.format(2, 29500), False),
+        ("--port=1", OF_SETTINGS.format("--port=*) PORT=${1#*=}; shift;;") + "\n" + LAUNCH.format(2, "$PORT"), False),
+        ("--batch=1", OF_SETTINGS.format("--batch=*) BATCH=${1#*=}; shift;;") + "\n" + LAUNCH.format(2, 29500), True),
+    ],
+)
+def test_arguments_that_a_script_needs_itself(argument: str, script: str, is_dropped: bool, tmp_path: Path) -> None:
+    with_files(tmp_path, {"start.sh": script, "train.py": IMPORTED, "big.yaml": ""})
+    fields: dict[str, Any] = {"args": [argument], "resources": {"nodes": 1, "nproc_per_node": 2}}
+    seen = findings(tmp_path, command=["bash", "start.sh"], **fields)
+    assert ("arguments-dropped" in {one.check for one in seen}) is is_dropped
+
+
 BOTH_WAYS = """
 from torch.utils.checkpoint import checkpoint
 class Net(nn.Module):
@@ -417,3 +442,67 @@ model = DDP(Net().cuda())
 
 def test_a_layer_that_is_used_both_ways(tmp_path: Path) -> None:
     assert "unused-parameters" not in found(tmp_path, STARTED + BOTH_WAYS, **GPUS)
+
+
+INNER = """
+def main():
+    def again(n):
+        if n > 0:
+            again(n - 1)
+    again(3)
+"""
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_the_epochs_of_a_function_that_begins_with_others(tmp_path: Path, is_set: bool) -> None:
+    steps = LOOP if is_set else LOOP.replace("sampler.set_epoch", "print")
+    main = INNER + steps.strip().replace("\n", "\n    ").join(["    ", "\nmain()\n"])
+    assert ("set-epoch" in found(tmp_path, STARTED + DATA + MODEL + main, **GPUS)) is not is_set
+
+
+MADE_BEFORE = """
+from pathlib import Path
+def prepare(root):
+    if rank == 0:
+        {first}
+    dist.barrier()
+class Trainer:
+    def __init__(self, root):
+        self.folder = os.path.join(root, "ckpt")
+        if not os.path.exists(self.folder):
+            os.makedirs(self.folder)
+prepare("out")
+Trainer("out")
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "is_wrong"),
+    [
+        ('os.makedirs(os.path.join("out", "ckpt"), exist_ok=True)', False),
+        ('Path(root).joinpath("ckpt").mkdir(parents=True, exist_ok=True)', False),
+        ('os.makedirs("logs", exist_ok=True)', True),
+    ],
+)
+def test_a_folder_that_rank_0_makes_before_all_look_for_it(tmp_path: Path, first: str, is_wrong: bool) -> None:
+    seen = found(tmp_path, STARTED + MODEL + MADE_BEFORE.format(first=first), **GPUS)
+    assert ("made-by-all" in seen) is is_wrong
+
+
+KEPT_IN_MIND = """
+done = set()
+def save():
+    if rank == 0:
+        if {test}:
+            os.mkdir("out")
+            done.add("out")
+for epoch in range(3):
+    model(torch.rand(8, 4).cuda()).mean().backward()
+    save()
+"""
+
+
+@pytest.mark.parametrize(("test", "is_wrong"), [('"out" not in done', False), ("model.training", True)])
+def test_a_folder_of_which_a_program_knows_that_it_made_it(tmp_path: Path, test: str, is_wrong: bool) -> None:
+    seen = found(tmp_path, STARTED + MODEL + KEPT_IN_MIND.format(test=test), **GPUS)
+    assert ("made-again" in seen) is is_wrong
