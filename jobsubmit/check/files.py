@@ -13,56 +13,30 @@ from jobsubmit.bundle.ignore import how_to_bring_back, with_all_below
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.configuration import parse_text, read_text
-from jobsubmit.check.program.functions import value_in_each_call
+from jobsubmit.check.files_read import (
+    ANY,
+    IS_CONFIGURATION,
+    IS_INPUT,
+    IS_OUTPUT,
+    READERS,
+    file_of,
+    is_reading,
+    located,
+    path_of,
+    paths,
+    paths_configured,
+    paths_read,
+)
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import MAIN, Module, unparsed
-from jobsubmit.check.program.python_configuration import read_python_configuration
 from jobsubmit.check.program.reading import ADDS_TO_PATH
-from jobsubmit.check.program.variables import values_of_field
 from jobsubmit.common.finding import Finding
 
-# Functions that read a file → the position and the names of the argument that is its path.
-_FILE_NAMES = (
-    "file",
-    "filename",
-    "path",
-    "fname",
-    "name",
-    "f",
-    "filepath_or_buffer",
-    "io",
-    "fp",
-    "path_or_buf",
-    "root",
-)
-_READERS = frozenset(
-    [
-        *("open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open", "tarfile.open", "zipfile.ZipFile"),
-        *(
-            f"numpy.{name}"
-            for name in ("memmap", "load", "loadtxt", "genfromtxt", "fromfile", "lib.format.open_memmap")
-        ),
-        *("torch.load", "torch.jit.load", "torch.from_file", "torchaudio.load", "torchvision.io.read_image"),
-        *(f"pandas.read_{name}" for name in ("csv", "table", "json", "pickle", "parquet", "excel", "hdf", "feather")),
-        *("PIL.Image.open", "h5py.File", "safetensors.torch.load_file", "safetensors.safe_open", "cv2.imread"),
-        *("omegaconf.OmegaConf.load", "joblib.load", "scipy.io.loadmat", "sqlite3.connect", "soundfile.read"),
-        *("datasets.load_from_disk", "torchvision.datasets.ImageFolder", "os.listdir", "os.scandir", "runpy.run_path"),
-    ]
-)
 _DATA_SET = re.compile(r"\.datasets\.[A-Z]\w*$|datamodule\.[A-Z]\w*$")
 _DATA_SETS = ("torchvision.datasets.", "torchaudio.datasets.")
 _GLOBS = frozenset(["glob.glob", "glob.iglob"])
 _SEARCHES = frozenset(["glob", "iglob", "rglob"])
 _GLOB_METHODS = ("glob", "rglob")
-_TESTS = frozenset(["os.path.exists", "os.path.isfile", "os.path.isdir"])
-_TESTING_METHODS = ("exists", "is_file", "is_dir")
-_READING_METHODS = ("open", "read_text", "read_bytes", "iterdir")
-_WITH_MODE = ("open", "memmap", "File", "open_memmap")
-_INPUT = re.compile(
-    r"data|vocab|conf|cfg|train|val|test|input|corpus|file|token|dict|label|init|pretrain|weights|yaml|setting|hyp\b|meta"
-)
-_CONFIGURATION = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|conf|py|txt|csv)$")
 _CONFIGURATION_OPTIONS = (
     "--conf",
     "--config",
@@ -79,18 +53,10 @@ _CONFIGURATION_OPTIONS = (
 _OF_CONFIGURATION = re.compile(r"(?:[-_]|^--)(?:config|cfg|conf)(?:[-_](?:file|path))?$")
 _CONFIGURATION_FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml)")
 _PLACEHOLDER = re.compile(r"[%{*]")
-# Their argument that is the file of a module.
-_READ_MODULES = {
-    "importlib.util.spec_from_file_location": "location",
-    "importlib.machinery.SourceFileLoader": "path",
-    "imp.load_source": "pathname",
-}
 _OPENERS = ("open", "io.open", "codecs.open")
 _HISTORY = ".git"  # code that asks for it does without
-_ANY = "*"
 _PART_OF_NAME = re.compile(r"(?<=[^/*])\*{2,}|\*{2,}(?=[^/*])")  # two unknown parts of one name: no folders
-_MOST, _MOST_SETTINGS = 20, 500
-_OUTPUT = re.compile(r"out|save|log|result|cache|dump")
+_MOST = 20
 _HOW_TO_BRING_IN = (
     "copy it into code_dir and use its new path, or name it in `inputs`; if its path begins at __file__, you can set "
     "code_dir to a folder above it instead"
@@ -107,7 +73,7 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
     yield from _searched(code, bundle)
     yield from _downloaded_again(code, bundle)
     seen: set[str] = set()
-    for where, path_read in (*_reads(code), *_merged(code), *_named(code, words), *_configured(code, words)):
+    for where, path_read in paths(code, words):
         for path, left_out in _left_out(code, bundle, path_read):
             if path not in seen and path.partition("/")[0] != _HISTORY:
                 seen.add(path)
@@ -125,11 +91,11 @@ def _downloaded_again(code: Code, bundle: Bundle) -> Iterator[Finding]:
     made = [
         (module, call, _downloads(code, call, module))
         for module, call, name in code.reached.calls
-        if name.startswith(_DATA_SETS) and name not in _READERS
+        if name.startswith(_DATA_SETS) and name not in READERS
     ]
     for module, call, downloads in sorted(made, key=lambda one: not one[2]):
         root = argument(call, "root", 0)
-        for path, left_out in _left_out(code, bundle, _path(code, root, module)) if root is not None else ():
+        for path, left_out in _left_out(code, bundle, path_of(code, root, module)) if root is not None else ():
             text = f"reads the data in {path}, which exists here but is not uploaded: {left_out.reason}"
             if downloads:
                 text = (
@@ -150,8 +116,8 @@ def _downloads(code: Code, call: ast.Call, module: Module) -> bool:
 def _searched(code: Code, bundle: Bundle) -> Iterator[Finding]:
     """Yield a warning for each literal pattern that files of this machine match, none of which is uploaded."""
     for module, call, name in code.reached.calls:
-        pattern = _PART_OF_NAME.sub(_ANY, _located(code, _pattern(code, call, name, module)))
-        if _ANY not in pattern or pattern.startswith(("/", "../", "~", _ANY)) or _WRITTEN.search(pattern):
+        pattern = _PART_OF_NAME.sub(ANY, located(code, _pattern(code, call, name, module)))
+        if ANY not in pattern or pattern.startswith(("/", "../", "~", ANY)) or _WRITTEN.search(pattern):
             continue
         matches = [match.relative_to(bundle.root).as_posix() for match in islice(bundle.root.glob(pattern), _MOST)]
         left_out = [bundle.left_out_by(match) or bundle.left_out_by(f"{match}/") for match in matches]
@@ -169,10 +135,10 @@ def _searched(code: Code, bundle: Bundle) -> Iterator[Finding]:
 def _pattern(code: Code, call: ast.Call, name: str, module: Module) -> str:
     """Return the pattern that a call searches files with; empty if it is not known or the call is another one."""
     if name in _GLOBS and call.args:
-        return _path(code, call.args[0], module)
+        return path_of(code, call.args[0], module)
     if isinstance(call.func, ast.Attribute) and call.func.attr in _GLOB_METHODS and len(call.args) == 1:
         inside = "**/" if call.func.attr == "rglob" else ""
-        return f"{_path(code, call.func.value, module)}/{inside}{_path(code, call.args[0], module)}"
+        return f"{path_of(code, call.func.value, module)}/{inside}{path_of(code, call.args[0], module)}"
     return ""
 
 
@@ -182,7 +148,7 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
     inputs = [
         (word.field, word.value)
         for before, word in pairwise((Word("", ""), *words))
-        if _INPUT.search(name := word.name or before.text) and not _OUTPUT.search(name)
+        if IS_INPUT.search(name := word.name or before.text) and not IS_OUTPUT.search(name)
     ]
     added = [
         (module.where(call), code.values.of(call.args[-1], module))
@@ -190,17 +156,17 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
         for module, call in code.calls(name)
         if call.args
     ]
-    read = [(where, path) for where, path in _reads(code) if path.strip("./")]  # not `os.listdir("..")`, only a look
+    read = [one for one in paths_read(code) if one[1].strip("./")]  # not `os.listdir("..")`, only a look
     said: set[str] = set()
     in_code = (*_folders_of_data(code), *_set_in_code(code))
-    for where, value in (*given, *added, *read, *in_code, *_configured(code, words)):
-        path = _located(code, str(value)) if isinstance(value, (str, PurePosixPath)) else ""
+    for where, value in (*given, *added, *read, *in_code, *paths_configured(code, words)):
+        path = located(code, str(value)) if isinstance(value, (str, PurePosixPath)) else ""
         home = posixpath.dirname(where.partition(":")[0])  # a relative path may be meant from the file's own folder
         if (where, value) in added and not path.strip("./") and _has_packages(code):
             continue  # what would be imported from there is uploaded
         from_home = posixpath.normpath(posixpath.join(home, path))
         is_beside = _is_outside(path) and (_is_outside(from_home) or not (bundle.root / from_home).exists())
-        is_known = path in said or "\0" in path or _ANY in path
+        is_known = path in said or "\0" in path or ANY in path
         is_far = path.startswith("../../") and (where, value) in inputs  # a node may have something beside the code
         if is_beside and not is_known and (is_far or (bundle.root / path).exists()):
             said.add(path)
@@ -217,10 +183,10 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
 def _folders_of_data(code: Code) -> Iterator[tuple[str, str]]:
     """Yield where a data set of a library is made and its folder: `MNIST(FOLDER, download=True)`."""
     for module, call, name in code.reached.calls:
-        is_data_set = _DATA_SET.search(name) is not None and name not in _READERS
+        is_data_set = _DATA_SET.search(name) is not None and name not in READERS
         root = argument(call, "root", 0) if is_data_set else None
         if root is not None and name.partition(".")[0] not in code.program.tops:
-            yield module.where(call), _path(code, root, module)
+            yield module.where(call), path_of(code, root, module)
 
 
 def _set_in_code(code: Code) -> Iterator[tuple[str, str]]:
@@ -230,7 +196,7 @@ def _set_in_code(code: Code) -> Iterator[tuple[str, str]]:
         if not isinstance(value, str) or not _is_outside(value) or not isinstance(node.targets[0], ast.Attribute):
             continue
         name = unparsed(node.targets[0]).lower()
-        is_input = _INPUT.search(name) is not None and not _OUTPUT.search(name)
+        is_input = IS_INPUT.search(name) is not None and not IS_OUTPUT.search(name)
         if is_input and node.targets[0].attr in code.names_in_use and code.reached.of(node, module):
             known = _PLACEHOLDER.split(value, maxsplit=1)[0]
             yield module.where(node), value if known == value else known.rpartition("/")[0]
@@ -249,15 +215,20 @@ def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Fi
     """Yield a warning for a configuration that an argument names, that the code reads, and that is nowhere."""
     given = {word.value: word.field for word in words if word.field}
     named = [("", word.text) for word in words if word.field and _is_configuration(code, word)]
-    named += [("", path) for path in _configurations(words) if (bundle.root / _located(code, path)).parent.is_dir()]
+    named += [("", path) for path in _configurations(words) if (bundle.root / located(code, path)).parent.is_dir()]
     named += [("", path) for path in _of_configuration_options(words) if _is_below_folder(code, bundle, path)]
-    for _, path_read in (*_reads(code), *named):
-        path = _located(code, path_read)
+    for _, path_read in (*paths_read(code), *named):
+        path = located(code, path_read)
         field = given.get(path_read) or given.get(posixpath.normpath(path_read))
-        is_inside = not path.startswith(("/", "../", "~")) and _ANY not in path and "\0" not in path
+        is_inside = not path.startswith(("/", "../", "~")) and ANY not in path and "\0" not in path
         is_searched = not _SEARCHES.isdisjoint(code.names_in_use)
         is_elsewhere = is_searched and any(file.path.endswith(f"/{path}") for file in bundle.files)
-        if field and is_inside and _CONFIGURATION.search(path) and not (is_elsewhere or (bundle.root / path).exists()):
+        if (
+            field
+            and is_inside
+            and IS_CONFIGURATION.search(path)
+            and not (is_elsewhere or (bundle.root / path).exists())
+        ):
             text = f"reads {path}, which does not exist in the code directory"
             start = code.program.folder or "the code directory"
             yield Finding("warning", "not-there", field, text, f"correct the path: it begins in {start}")
@@ -269,15 +240,15 @@ def _defaults_not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> It
     given = {word.name for word in words}
     unset = [option for option in code.options if option.names and not given & set(option.names)]
     defaults = {str(option.default): option.names[0] for option in unset if isinstance(option.default, str)}
-    for where, path in _reads(code):
-        located = _located(code, path)
+    for where, path in paths_read(code):
+        place_here = located(code, path)
         is_file = _CONFIGURATION_FILE.fullmatch(path) or (
             path.endswith(".py") and _OF_CONFIGURATION.search(defaults.get(path, ""))
         )
-        is_inside = path in defaults and is_file and not _is_outside(located)
-        place = bundle.root / located
+        is_inside = path in defaults and is_file and not _is_outside(place_here)
+        place = bundle.root / place_here
         if is_inside and not path.startswith("/") and place.parent.is_dir() and not place.exists():
-            text = f"reads {located}, the default of {defaults[path]}, which does not exist in the code directory"
+            text = f"reads {place_here}, the default of {defaults[path]}, which does not exist in the code directory"
             yield Finding("warning", "not-there", where, text, f"pass {defaults[path]} with a file that is there")
             return
 
@@ -287,9 +258,9 @@ def _empty_by_default(code: Code, words: Sequence[Word]) -> Iterator[Finding]:
     given = {word.name for word in words}
     unset = {one.field: one for one in code.options if one.default == "" and not given & set(one.names)}
     for module, call, name in code.reached.calls if unset else ():
-        path = _file_of(call, name) if name in _OPENERS else None
+        path = file_of(call, name) if name in _OPENERS else None
         option = unset.get(path.attr) if isinstance(path, ast.Attribute) else None
-        is_sure = code.reached.is_sure(call, module) and _is_reading(code, call, name, module)
+        is_sure = code.reached.is_sure(call, module) and is_reading(code, call, name, module)
         if option is not None and path is not None and is_sure and code.values.of(path, module) == "":
             yield Finding(
                 "error",
@@ -322,157 +293,24 @@ def _configurations(words: Sequence[Word]) -> Iterator[str]:
 def _of_configuration_options(words: Sequence[Word]) -> Iterator[str]:
     """Yield the configurations that options such as `--unet_config` name."""
     for word in words:
-        is_input = _OF_CONFIGURATION.search(word.name) is not None and not _OUTPUT.search(word.name)
+        is_input = _OF_CONFIGURATION.search(word.name) is not None and not IS_OUTPUT.search(word.name)
         if is_input and _CONFIGURATION_FILE.fullmatch(word.value):
             yield word.value
 
 
 def _is_below_folder(code: Code, bundle: Bundle, path: str) -> bool:
     """Return whether a path begins with a folder of the code directory."""
-    folder = _located(code, path).partition("/")[0]
+    folder = located(code, path).partition("/")[0]
     return "/" in path and folder != ".." and (bundle.root / folder).is_dir()
-
-
-def _reads(code: Code) -> Iterator[tuple[str, str]]:
-    """Yield where a file is read and its path, in which `*` stands for what is not known."""
-    for module, call, name in code.reached.calls:
-        node = _file_of(call, name) or _demanded(call, name, module)
-        if node is not None and _is_reading(code, call, name, module):
-            path = _path(code, node, module)
-            each = value_in_each_call(code.values, node, module) if _ANY in path else ()
-            for known in [str(one) for one in each if isinstance(one, (str, PurePosixPath))] or [path]:
-                yield module.where(call), known
-
-
-def _merged(code: Code) -> Iterator[tuple[str, str]]:
-    """Yield where yacs reads settings from a file, and its path: `cfg.merge_from_file("settings.yaml")`."""
-    for module, call in code.program.calls_of_attribute.get("merge_from_file", ()):
-        if call.args and code.reached.of(call, module):
-            yield module.where(call), _path(code, call.args[0], module)
-
-
-def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
-    """Yield the arguments, and the defaults of those that are not given, whose names say that a file is read."""
-    for word in words:
-        value = word.value
-        if word.field and (not word.name or _INPUT.search(word.name) or _CONFIGURATION.search(value)):
-            yield word.field, value
-    given = {word.name for word in words}
-    for option in code.options:
-        if (
-            isinstance(option.default, (str, PurePosixPath))
-            and not given & set(option.names)
-            and _INPUT.search(option.names[-1])
-        ):
-            yield option.where, str(option.default)
-
-
-def _configured(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
-    """Yield the data that the configurations name which the arguments name."""
-    named = (word.value for word in words)
-    for path in (one for one in named if one.endswith((".yaml", ".yml", ".json", ".py"))):
-        if path.endswith(".py"):
-            settings = read_python_configuration(code.program, path)
-        else:
-            settings = parse_text(read_text(code.program, path), "json" if path.endswith(".json") else "yaml")
-        for key, value in islice(_leaves(settings), _MOST_SETTINGS):
-            is_set_again = any(f"{key.rpartition('.')[2]}=" in word.text for word in words)
-            may_be_read = _INPUT.search(key.lower()) or _CONFIGURATION.search(value)
-            if may_be_read and not is_set_again and not _OUTPUT.search(key.lower()):
-                yield path, value
-
-
-def _leaves(settings: object, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the texts in a configuration, each with the keys that lead to it."""
-    if isinstance(settings, dict):
-        for name, value in settings.items():
-            yield from _leaves(value, f"{key}.{name}")
-    elif isinstance(settings, str) and settings and not settings.startswith("/"):
-        yield key, settings
-
-
-def _file_of(call: ast.Call, name: str) -> ast.expr | None:
-    if name in _READERS:
-        named = (argument(call, keyword) for keyword in _FILE_NAMES)
-        return call.args[0] if call.args else next((node for node in named if node is not None), None)
-    if name in _READ_MODULES:
-        return argument(call, _READ_MODULES[name], 1)
-    if isinstance(call.func, ast.Attribute) and call.func.attr in _READING_METHODS:
-        return call.func.value
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "from_pretrained" and call.args:
-        return call.args[0]
-    return None
-
-
-def _demanded(call: ast.Call, name: str, module: Module) -> ast.expr | None:
-    """Return the path without which the program ends: `assert os.path.exists(path)`, `if not path.is_dir(): raise`."""
-    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in _TESTING_METHODS and not call.args
-    if name not in _TESTS and not is_method:
-        return None
-    above = module.parents.get(call)
-    if isinstance(above, ast.Assert):
-        is_demanded = call is above.test
-    else:
-        branch = module.parents.get(above) if isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not) else None
-        is_demanded = isinstance(branch, ast.If) and above is branch.test and isinstance(branch.body[0], ast.Raise)
-    if not is_demanded:
-        return None
-    return call.func.value if is_method and isinstance(call.func, ast.Attribute) else next(iter(call.args), None)
-
-
-def _is_reading(code: Code, call: ast.Call, name: str, module: Module) -> bool:
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else name
-    if method not in _WITH_MODE:
-        return True
-    is_method = name not in _READERS
-    position = 0 if is_method else 2 if name.endswith("memmap") else 1
-    mode = argument(call, "mode", position)
-    value = code.values.of(mode, module) if mode is not None else "r"
-    return isinstance(value, str) and not set(value) & set("wax") and not hides_arguments(call)
-
-
-def _path(code: Code, node: ast.expr, module: Module, depth: int = 0) -> str:
-    value = code.values.of(node, module)
-    if isinstance(value, (str, PurePosixPath)):
-        return str(value)
-    if depth > 10:  # noqa: PLR2004 - so deep no path is spelled out
-        return _ANY
-    parts: list[ast.expr] = []
-    join = ""
-    match node:
-        case ast.Call() if code.program.name_of(node.func, module) in ("os.path.join", "pathlib.Path"):
-            parts, join = node.args, "/"
-        case ast.Call() if code.program.name_of(node.func, module) in ("str", "os.fspath") and len(node.args) == 1:
-            parts = node.args
-        case ast.BinOp(op=ast.Div()):
-            parts, join = [node.left, node.right], "/"
-        case ast.BinOp(op=ast.Add()):
-            parts = [node.left, node.right]
-        case ast.JoinedStr():
-            parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
-        case ast.Attribute():
-            values = values_of_field(code.program, node.attr)
-            named = [one for home, one in values if PurePosixPath(home.path).stem in " ".join(code.facts.argv)]
-            texts = {one.value for one in named if isinstance(one, ast.Constant) and isinstance(one.value, str)}
-            return texts.pop() if len(texts) == len(values) == 1 else _ANY
-        case ast.Name() if (assigned := code.values.assigned(node, module)) is not None:
-            parts = [] if isinstance(assigned, ast.Constant) else [assigned]  # something else may set it
-    return join.join(_path(code, part, module, depth + 1) for part in parts) if parts else _ANY
-
-
-def _located(code: Code, path: str) -> str:
-    """Return where a path is, from the code directory; as it is if its beginning is not known or is elsewhere."""
-    is_elsewhere = not path or path.startswith((_ANY, "~"))
-    return posixpath.normpath(path) if is_elsewhere else code.program.located(path)
 
 
 def _left_out(code: Code, bundle: Bundle, path: str) -> Iterator[tuple[str, LeftOut]]:
     """Yield the files that a path may mean, and what leaves them out; each folder may be unknown, a name may not."""
-    pattern = _PART_OF_NAME.sub(_ANY, _located(code, path)) if path else _ANY
+    pattern = _PART_OF_NAME.sub(ANY, located(code, path)) if path else ANY
     name = pattern.rpartition("/")[2]
-    if pattern.startswith(("/", "../", "~", _ANY)) or _ANY in name or name in (".", "..") or "\0" in pattern:
+    if pattern.startswith(("/", "../", "~", ANY)) or ANY in name or name in (".", "..") or "\0" in pattern:
         return
-    if _ANY not in pattern:
+    if ANY not in pattern:
         found = [pattern] if (bundle.root / pattern).exists() else []
     else:
         matches = islice(Path(bundle.root).glob(pattern), _MOST)

@@ -10,7 +10,7 @@ from jobsubmit.check.checkpoints.lightning_versions import last_written_to_new_v
 from jobsubmit.check.checkpoints.names import sought_under_other_names
 from jobsubmit.check.checkpoints.new_folders import new_at_each_start
 from jobsubmit.check.checkpoints.paths import places_saved_to
-from jobsubmit.check.checkpoints.resuming import not_asked_to_resume
+from jobsubmit.check.checkpoints.resuming import not_asked_to_resume, options_to_resume
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import beginning_of
 from jobsubmit.check.program.configuration import read_text
@@ -44,11 +44,15 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     is_lost = restarts and not _loads(code)
     is_new = restarts and any(new_at_each_start(code))
     if is_lost and not unasked and not is_new:
+        said = "no code loads a checkpoint: each restart trains from the beginning"
+        if (options := options_to_resume(code)) and options[0].field in code.names:
+            asked = max(options[0].names, key=len)
+            said = f"no code loads a checkpoint unless {asked} is given: each restart trains from the beginning"
         yield Finding(
             "warning",
             "no-checkpoint",
             "restarts",
-            "no code loads a checkpoint: each restart trains from the beginning",
+            said,
             "save checkpoints to checkpoint_dir regularly, and load the last one at the start "
             "(for an example in a new folder, run `jobsubmit init --sample torchrun example`)",
         )
@@ -197,7 +201,7 @@ def _loads(code: Code) -> bool:
         if last in _LOADS and not any(".state_dict(" in unparsed(given) for given in call.args):
             return True
         given = [keyword.value for keyword in call.keywords if keyword.arg in _LOADING_KEYWORDS]
-        if not _is_declared_only(call) and any(not _is_none(code, one) for one in given):
+        if not _is_declared_only(call) and any(not _is_none(code, one, module) for one in given):
             return True
     return False
 
@@ -231,10 +235,10 @@ def _is_of_start(call: ast.Call) -> bool:
     return bool(_STARTS_WITH.search(unparsed(call.args[0]))) if call.args else False
 
 
-def _is_none(code: Code, node: ast.expr) -> bool:
+def _is_none(code: Code, node: ast.expr, module: Module) -> bool:
     """Return whether an argument surely is None: nothing to load is given."""
     seen = [one.values.get(node, UNKNOWN) for one in code.followed]
-    return bool(seen) and all(value is None for value in seen)
+    return (bool(seen) and all(value is None for value in seen)) or code.values.of(node, module) is None
 
 
 def _is_declared_only(call: ast.Call) -> bool:

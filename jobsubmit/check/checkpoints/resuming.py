@@ -33,9 +33,7 @@ def not_asked_to_resume(code: Code) -> Iterator[Finding]:
     is_of_library = code.has_framework and not code.has_only_framework("accelerate")
     if is_of_library or code.program.unread or _finds_checkpoints(code):
         return
-    fields = (_OPTION, _CHECKPOINT)
-    unset = [one for one in code.options if any(form.fullmatch(one.field) for form in fields)]
-    unset = [one for one in unset if _is_left_out(code, one)]
+    unset = [*options_to_resume(code), *_left_out(code, _CHECKPOINT)]
     for module, node in code.program.of(ast.If, ast.IfExp):
         test = last_value(node.test, module) if isinstance(node.test, ast.Name) else node.test
         asked = [one for one in unset if _asks_for(node.test, one.field) or (test and _asks_for(test, one.field))]
@@ -67,6 +65,15 @@ def not_asked_to_resume(code: Code) -> Iterator[Finding]:
                 "warning", "no-checkpoint", "restarts", text, "let the code look for its last checkpoint at each start"
             )
             return
+
+
+def options_to_resume(code: Code) -> list[Option]:
+    """Return the options that ask the code to go on from a checkpoint, and that the job does not give."""
+    return _left_out(code, _OPTION)
+
+
+def _left_out(code: Code, form: re.Pattern[str]) -> list[Option]:
+    return [one for one in code.options if form.fullmatch(one.field) and _is_left_out(code, one)]
 
 
 def _names_setting(test: ast.expr) -> bool:

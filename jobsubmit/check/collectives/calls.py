@@ -12,7 +12,7 @@ from jobsubmit.check.code import MESHES, Code, is_ddp
 from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
 from jobsubmit.check.interpreter.process import OF_TORCH_DISTRIBUTED
 from jobsubmit.check.origins import set_to
-from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.module import Function, Module, class_around, is_of_self, own_method, spelled, unparsed
 from jobsubmit.check.program.program import may_be_of_model
 from jobsubmit.check.program.tree import children, walk
@@ -342,6 +342,9 @@ def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[
     """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
         return
+    if isinstance(node, ast.IfExp) and _is_given(node.test, finder, module):
+        yield from _calls(node.orelse, finder, module)
+        return
     if isinstance(node, ast.If):
         truth = finder.code.values.truth(node.test, module)
         test = unparsed(node.test)
@@ -360,6 +363,17 @@ def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[
         yield node
     for child in children(node):
         yield from _calls(child, finder, module)
+
+
+def _is_given(test: ast.expr, finder: CollectiveFinder, module: Module) -> bool:
+    """Return whether a condition asks if a parameter is None, and every call of the function gives it something."""
+    match test:
+        case ast.Compare(left=ast.Name() as name, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
+            function = module.function_of(name)
+            calls = finder.code.program.calls_to(function, module) if function is not None else ()
+            given = [given_for(call, function, name.id) for _, call in calls if function is not None]
+            return bool(given) and all(one is not None and not isinstance(one, ast.Constant) for one in given)
+    return False
 
 
 def _has_collective(body: list[ast.stmt]) -> bool:

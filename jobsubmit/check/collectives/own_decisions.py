@@ -103,6 +103,8 @@ def _skipped_in_error(finder: CollectiveFinder) -> Iterator[Finding]:
     """Yield a warning where a rank goes on after an error in its step: `except RuntimeError: continue`."""
     code = finder.code
     for module, node in code.program.of(ast.Try):
+        if any(getattr(one, "arg", "") == "throw_on_early_termination" for one in walk(node)):
+            continue  # Join raises the error on all ranks
         loop, _ = loop_and_tests(node, module)
         step = ast.Module(body=node.body, type_ignores=[])
         around = loop if loop is not None else module.scope_of(node)

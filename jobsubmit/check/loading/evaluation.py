@@ -147,6 +147,9 @@ def _validation(code: Code, call: ast.Call, module: Module) -> tuple[Module, Fun
     """Return the function that a call enters, with its name, if it is a validation or an object that makes one."""
     found = code.program.called(call, module)
     if found is not None and isinstance(found[1], FUNCTIONS):
+        is_of_model = found[1].name == "eval" and not call.args and isinstance(module.parents.get(call), ast.Expr)
+        if is_of_model and isinstance(call.func, ast.Attribute) and made(code.program, call.func.value, module) is None:
+            return None
         return (found[0], found[1], found[1].name) if _EVALUATES.fullmatch(found[1].name) else None
     evaluator = None if found is not None else made(code.program, call.func, module)
     if evaluator is None or _EVALUATOR.search(evaluator.owner.name) is None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.origins import last_value, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import FUNCTIONS, Module, spelled, unparsed
 from jobsubmit.check.program.objects import given_to_fields
@@ -56,14 +57,14 @@ def _is_still_scaled(code: Code, clip: ast.Call, module: Module) -> bool:
         calls = [node for part in parts for node in walk(part) if isinstance(node, ast.Call)]
         if any(_is_method(call, "unscale_") for call in calls):
             return False
-        if any(map(_is_scaled, calls)):
+        if any(_is_scaled(call, module) for call in calls):
             return True
         if any(_is_method(call, "backward") for call in calls):
             return False
     function = module.function_of(clip)
     if function is not None and module.function_of(function) is not None:
         return False  # what calls it may have divided: GradScaler.step() does so before the optimizer's
-    return "unscale_" not in code.names_in_use and any(_is_scaled(call) for _, call, _ in code.reached.calls)
+    return "unscale_" not in code.names_in_use and any(_is_scaled(call, home) for home, call, _ in code.reached.calls)
 
 
 def _in_same_case(statement: ast.stmt, node: ast.AST, module: Module) -> list[ast.stmt]:
@@ -108,7 +109,16 @@ def _is_set(code: Code, call: ast.Call, module: Module) -> bool:
     defaults = [one for name in names for _, one in given_to_fields(code.program).get(name, ())]
     is_default = any(isinstance(one, ast.Constant) and one.value is True for one in defaults)
     text = registered(code.program, code.facts.argv).settings if names else ""
+    if enabled is not None and _is_asked_for(code, enabled, module):
+        return True
     return is_default or any(re.search(rf"\b{re.escape(name)}[\"']?\s*[:=]\s*[Tt]rue\b", text) for name in names)
+
+
+def _is_asked_for(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether a setting comes from an option that the job gives, by its name: docopt's `arguments["--amp"]`."""
+    given = {word.partition("=")[0] for word in code.facts.argv if word.startswith("--")}
+    words = words_of(code, node, module) if given else ""
+    return any(f"['{one}']" in words for one in given)
 
 
 def _is_unscaled_later(clip: ast.Call, module: Module) -> bool:
@@ -121,7 +131,9 @@ def _is_method(call: ast.Call, name: str) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr == name
 
 
-def _is_scaled(call: ast.Call) -> bool:
-    """Return whether a call is `scaler.scale(loss).backward()`."""
+def _is_scaled(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is `scaler.scale(loss).backward()`, or the same of a variable that holds this."""
     scaled = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "backward" else None
+    if isinstance(scaled, ast.Name):
+        scaled = last_value(scaled, module)
     return isinstance(scaled, ast.Call) and getattr(scaled.func, "attr", "") == "scale"

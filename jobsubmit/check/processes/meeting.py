@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.calls import finder_of
 from jobsubmit.check.collectives.leaving import is_in_common_loop
-from jobsubmit.check.interpreter.branches import is_periodic
+from jobsubmit.check.interpreter.branches import asks_for_none, is_periodic
 from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.interpreter.process import COLLECTIVES
 from jobsubmit.check.interpreter.trace import Event
@@ -79,7 +79,8 @@ def _is_decided(code: Code, event: Event, one: Followed, other: Followed) -> boo
     if any(code.module_of(one, event).function_of(one) in other.skipped for one in event.path):
         return False
     later = event.path[event.path.index(call) + 1 :]
-    tests = (test for each in later for test in tests_around(each, code.module_of(each, event)))
+    tests = [test for each in later for test in tests_around(each, code.module_of(each, event))]
+    tests += filter(asks_for_none, tests_around(call, module))
     if any(one.values.get(test) is UNKNOWN for test in tests if not is_periodic(test)):
         return False  # it may not be made at all
     return are_parted(call, module, one, other)

@@ -66,9 +66,18 @@ def _is_set_otherwise(code: Code, node: ast.Name | ast.Attribute, module: Module
     """Return whether a variable or a field may be set in a way that its stores do not show."""
     if isinstance(node, ast.Attribute):
         homes = {home.name: home for home, _ in code.program.attribute_stores.get(node.attr, ())}
-        return any(not _SETS_OTHERWISE.isdisjoint(home.names) for home in homes.values())
+        return _has_default(code, node.attr) or any(
+            not _SETS_OTHERWISE.isdisjoint(home.names) for home in homes.values()
+        )
     declared = any(node.id in one.names for one in module.of(ast.Global, ast.Nonlocal))
     return declared or any(type(one).__name__ == "Match" for one in walk(module.scope_of(node)))
+
+
+def _has_default(code: Code, name: str) -> bool:
+    """Return whether a class gives a field a value for all of its objects."""
+    statements = (one for _, owner in code.program.of(ast.ClassDef) for one in owner.body)
+    assigned = (one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None) for one in statements)
+    return any(isinstance(one, ast.Name) and one.id == name for one in assigned)
 
 
 def _is_for_some_ranks(code: Code, store: ast.expr, module: Module) -> bool:

@@ -17,12 +17,15 @@ from jobsubmit.check.shell.texts import is_open
 from jobsubmit.common.finding import Finding, Level
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import OF_NODES, OF_SCHEDULERS
-from jobsubmit.plan.processes import build_boot_words
+from jobsubmit.plan.processes import Value, build_boot_words
 
 _OF_PROCESS = re.compile(r"\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b")
 _SAID = re.compile(r"line (\d+): (.*)")
 _CONDITIONS = ("if_statement", "case_statement", "list", "while_statement")
 _TAKES_ARGUMENTS = re.compile(r"\bin \"?\$@|\bshift\b|\bgetopts?\b|=\"?\$\{?[1-9]|\bcase \"?\$\{?1")
+_BY_NUMBER = re.compile(r"\$\{?([1-9])")
+_TAKES_ALL = re.compile(r"\$\{?[@*]|\bshift\b|\bgetopts?\b|\bBASH_ARGV\b|\bsource\b|^\s*\. ", re.MULTILINE)
+_SHELL_AND_SCRIPT = 2  # words
 _STORES = re.compile(r"\b([A-Za-z_]\w*)\+?=")
 _NEEDED_BY_NONE = ("echo", "printf", "set", "shift", ":", "[", "[[", "test")
 _LONGEST_S = 5
@@ -180,11 +183,21 @@ def _dropped(job: LaunchPlan, started: Started, read: Callable[[str], str]) -> I
     takes_some = _TAKES_ARGUMENTS.search(script) is not None
     words = started.words if takes_some else started.launch.program  # some may be for the launcher
     used = [one for one in given if _is_used(one.text, words, started) or _is_asked_for(one.text, script)]
-    if given and not used and not any(map(is_open, started.words)) and started.words[0] not in (job.command or ()):
-        names = ", ".join(one.text.partition("=")[0] for one in given[:3])
+    dropped = given if not used else [one for one in _after_last(job, given, script) if one not in used]
+    if dropped and not any(map(is_open, started.words)) and started.words[0] not in (job.command or ()):
+        names = ", ".join(one.text.partition("=")[0] for one in dropped[:3])
         said = f"the script does not pass on the arguments of the job: {names}"
         hint = 'put "$@" at the end of the line that starts the program'
         yield Finding("warning", "arguments-dropped", started.where, said, hint)
+
+
+def _after_last(job: LaunchPlan, given: Sequence[Value], script: str) -> Sequence[Value]:
+    """Return the arguments after the last one that a script takes by its number, if it takes them only so."""
+    numbers = [int(number) for number in _BY_NUMBER.findall(script)]
+    command = job.command or ()
+    if not numbers or _TAKES_ALL.search(script) or len(command) != _SHELL_AND_SCRIPT:
+        return ()
+    return given[max(numbers) :]
 
 
 def _is_used(argument: str, words: Sequence[str], started: Started) -> bool:

@@ -1,0 +1,194 @@
+"""Mistakes and false alarms in start scripts, in files beside the code, and in what a job's options switch on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import GPUS, IMPORTED, RESTARTED, STARTED, TWO, findings, found, with_files
+
+MODEL = """
+model = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+LAUNCHES = (
+    "torchrun --nnodes $NNODES --node_rank $NODE_RANK --nproc_per_node 2 --master_addr $MASTER_ADDR train.py {}\n"
+)
+
+
+@pytest.mark.parametrize(("passes", "is_wrong"), [('"$1"', True), ('"$1" "$2"', False), ('"$@"', False)])
+def test_a_script_that_passes_on_its_first_arguments(tmp_path: Path, passes: str, is_wrong: bool) -> None:
+    options = "\n".join(f'parser.add_argument("--{one}")' for one in ("rate", "steps"))
+    text = f"{IMPORTED}\nparser = argparse.ArgumentParser()\n{options}\nargs = parser.parse_args()\n"
+    with_files(tmp_path, {"start.sh": LAUNCHES.format(passes), "train.py": text})
+    given = {"rate": 0.25, "steps": 777}
+    seen = findings(tmp_path, command=["bash", "start.sh"], hyperparameters=given, resources=TWO)
+    dropped = [one.text for one in seen if one.check == "arguments-dropped"]
+    assert bool(dropped) is is_wrong
+    assert all("--steps" in one and "--rate" not in one for one in dropped)
+
+
+LISTED = """
+import json
+from pathlib import Path
+class Base:
+    def __init__(self, listed, tested, part):
+        with open(listed if part == "train" else tested) as stream:
+            self.names = stream.readlines()
+class Faces(Base):
+    {field} = Path(__file__).parent.joinpath("assets/faces.txt")
+    tested = "/shared/tested.txt"
+    def __init__(self, part):
+        super().__init__(Faces.{field}, Faces.tested, part)
+def make(kind, part):
+    if kind == "faces":
+        return Faces(part)
+settings = json.load(open("/shared/settings.json"))
+make(settings["kind"], settings["part"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "ignored", "is_wrong"),
+    [("train_list", "assets/", True), ("train_list", "other/", False), ("log_file", "assets/", False)],
+)
+def test_a_file_that_a_class_names(tmp_path: Path, field: str, ignored: str, is_wrong: bool) -> None:
+    with_files(tmp_path, {"faces.py": LISTED.format(field=field), "assets/faces.txt": "a", ".jobignore": ignored})
+    assert ("left-out" in found(tmp_path, f"{IMPORTED}import faces\n")) is is_wrong
+
+
+RESUMED = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+parser = HfArgumentParser(TrainingArguments)
+args, = parser.parse_args_into_dataclasses()
+last = None
+if args.resume_from_checkpoint:
+    last = newest(args.output_dir)
+trainer = Trainer(model=nn.Linear(4, 1), args=args)
+if last is not None:
+    trainer._load_from_checkpoint(last)
+trainer.train(resume_from_checkpoint=last)
+"""
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_trainer_that_goes_on_only_if_it_is_asked_to(tmp_path: Path, is_given: bool) -> None:
+    given: dict[str, Any] = {"output_dir": "/shared/out", **({"resume_from_checkpoint": "true"} if is_given else {})}
+    (tmp_path / "train.py").write_text(IMPORTED + RESUMED)
+    seen = findings(tmp_path, hyperparameters=given, **RESTARTED)
+    lost = [one.text for one in seen if one.check == "no-checkpoint"]
+    assert bool(lost) is not is_given
+    assert all("--resume_from_checkpoint" in one for one in lost)
+
+
+SCALED = """
+from docopt import docopt
+arguments = docopt(__doc__)
+class Trainer:
+    def __init__(self, enable_amp=False):
+        self.enable_amp = enable_amp
+    def train(self):
+        scaler = torch.cuda.amp.GradScaler(enabled=self.enable_amp)
+        loss = model(torch.rand(8, 4).cuda()).mean()
+        loss = scaler.scale(loss)
+        loss.backward()
+        {unscales}
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+Trainer(enable_amp=arguments["--amp"]).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("unscales", "words", "is_wrong"),
+    [("pass", ["--amp"], True), ("scaler.unscale_(optimizer)", ["--amp"], False), ("pass", [], False)],
+)
+def test_gradients_of_a_loss_that_a_variable_holds_scaled(
+    tmp_path: Path, unscales: str, words: list[str], is_wrong: bool
+) -> None:
+    text = STARTED + MODEL + SCALED.format(unscales=unscales)
+    assert ("clipped-scaled" in found(tmp_path, text, args=words, **GPUS)) is is_wrong
+
+
+WRITTEN = """
+class Figures:
+    {default}
+    def __init__(self):
+        if rank == 0:
+            Figures.writer = print
+    def write(self):
+        if self.writer is not None:
+            self.writer("step")
+Figures().write()
+"""
+
+
+@pytest.mark.parametrize(("default", "is_wrong"), [("writer = None", False), ("pass", True)])
+def test_a_field_that_a_class_has_and_one_rank_sets(tmp_path: Path, default: str, is_wrong: bool) -> None:
+    assert ("unset" in found(tmp_path, STARTED + WRITTEN.format(default=default), **GPUS)) is is_wrong
+
+
+SHOWN = """
+class Figures:
+    def gathered(self):
+        value = torch.ones(1).cuda()
+        dist.all_reduce(value)
+        return value
+    def show(self, known=None):
+        if rank != 0:
+            return
+        print(self.gathered() if known is None else known)
+figures = Figures()
+{shows}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shows", "is_wrong"), [("every = figures.gathered()\nfigures.show(every)", False), ("figures.show()", True)]
+)
+def test_figures_that_rank_0_shows_and_all_have_gathered(tmp_path: Path, shows: str, is_wrong: bool) -> None:
+    assert ("rank-0-collective" in found(tmp_path, STARTED + SHOWN.format(shows=shows), **GPUS)) is is_wrong
+
+
+JOINED = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+try:
+    with model.join({settings}):
+        for x in torch.rand(8, 4):
+            optimizer.zero_grad()
+            model(x.cuda()).mean().backward()
+            optimizer.step()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("settings", "is_wrong"), [("throw_on_early_termination=True", False), ("", True)])
+def test_an_error_that_join_raises_on_all_ranks(tmp_path: Path, settings: str, is_wrong: bool) -> None:
+    text = STARTED + MODEL + JOINED.format(settings=settings)
+    assert ("left-by-one" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+TESTED = """
+class Trainer:
+    def eval(self, ema=False):
+        total = 0.0
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+        for x, in loader:
+            total += model(x.cuda()).mean().item()
+        return total / len(data)
+data = TensorDataset(torch.rand(64, 4))
+def make():
+    average = copy_of(model)
+    average.eval()
+    return average
+make()
+{tests}
+"""
+
+
+@pytest.mark.parametrize(("tests", "is_wrong"), [("", False), ("trainer = Trainer()\nprint(trainer.eval())", True)])
+def test_a_model_that_is_set_to_eval(tmp_path: Path, tests: str, is_wrong: bool) -> None:
+    assert ("part-as-whole" in found(tmp_path, STARTED + MODEL + TESTED.format(tests=tests), **GPUS)) is is_wrong
