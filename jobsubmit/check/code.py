@@ -284,8 +284,9 @@ class Code:
 
     @cached_property
     def _trainers(self) -> frozenset[str]:
-        """Return the names in use that end as those of a Trainer of transformers do."""
-        return frozenset(name for name in self.names_in_use if name.endswith("Trainer"))
+        """Return the names in use that end as those of a Trainer of transformers do, but for classes without a base."""
+        own = {owner.name for _, owner in self.program.of(ast.ClassDef) if {*map(unparsed, owner.bases)} <= {"object"}}
+        return frozenset(name for name in self.names_in_use - own if name.endswith("Trainer"))
 
     def has_only_framework(self, name: str) -> bool:
         """Return whether a framework is the only one that is imported."""

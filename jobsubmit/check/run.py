@@ -80,6 +80,7 @@ from jobsubmit.check.start.environment import (
     check_environment,
 )
 from jobsubmit.check.start.hardcoded import check_fixed
+from jobsubmit.check.start.launched_again import check_launched_again
 from jobsubmit.check.start.launcher import check_launcher, check_module, check_script, settings_of
 from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import check_ranks
@@ -107,6 +108,7 @@ _OF_CODE = (
         check_devices,
         check_fixed,
         check_detectron2,
+        check_launched_again,
         check_gradients,
         check_averages,
     ),

@@ -182,10 +182,7 @@ def _left_alone(finder: CollectiveFinder, function: Function, home: Module) -> a
 
 def _is_instead(one: ast.Call, other: ast.Call, module: Module) -> bool:
     """Return whether two updates of one meter are in the two branches of a condition."""
-    tests = [above for above in module.above(one) if isinstance(above, ast.If)]
-    shared = [above for above in module.above(other) if above in tests]
-    in_bodies = [[any(node in walk(part) for part in above.body) for node in (one, other)] for above in shared]
-    return spelled(one.func) == spelled(other.func) and any(first != second for first, second in in_bodies)
+    return spelled(one.func) == spelled(other.func) and module.excludes(one, other)
 
 
 def _meter_left_alone(finder: CollectiveFinder, function: Function, home: Module) -> ast.Call | None:

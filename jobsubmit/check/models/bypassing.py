@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from jobsubmit.check.code import Code, trains
+from jobsubmit.check.code import ACCELERATOR, Code, trains
+from jobsubmit.check.libraries.accelerate_on_cpus import is_prepare
 from jobsubmit.check.models.gradients import averages_all
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.origins import last_value, seen_through
@@ -34,7 +35,8 @@ _NO_TRAINING = re.compile(r"val|eval|test|infer|predict|sample|generate|save")
 
 def inner_called(code: Code) -> Iterator[Finding]:
     """Yield a warning where training calls `model.module(x)`, past the wrapper."""
-    if not code.wraps_models or averages_all(code):
+    prepared = _prepared(code)
+    if not (code.wraps_models or prepared) or averages_all(code):
         return
     names = {
         target.id
@@ -48,10 +50,11 @@ def inner_called(code: Code) -> Iterator[Finding]:
         inner = _chosen(code, inner) if isinstance(inner, ast.IfExp) else inner
         if (known := _inner_with_method(code, call, module) or _inner_kept(code, call, module)) is not None:
             inner = known
-        elif not (is_inner(inner) and call.args):
+        elif not (is_inner(inner) and (call.args or call.keywords)):
             inner = _inner_made(code, call, module) or _inner_given(code, call, module)
         if (
             not isinstance(inner, ast.Attribute)
+            or not (code.wraps_models or unparsed(inner.value) in prepared)
             or _is_own_field(code, inner, module)
             or not (_is_of_training(code, call, module) or _calls_training(code, call, module))
             or _is_called_too(code, inner.value, call, module)
@@ -73,6 +76,12 @@ def inner_called(code: Code) -> Iterator[Finding]:
                 f"call {unparsed(inner.value)}",
             )
             return
+
+
+def _prepared(code: Code) -> set[str]:
+    """Return what the code gives to Accelerator.prepare(), which wraps the models among it."""
+    calls = [call for _, call, _ in code.reached.calls if is_prepare(call)] if any(code.calls(ACCELERATOR)) else []
+    return {unparsed(given) for call in calls for given in call.args}
 
 
 def _is_own_field(code: Code, inner: ast.Attribute, module: Module) -> bool:
@@ -301,7 +310,7 @@ def _is_called_too(code: Code, wrapper: ast.expr, call: ast.Call, module: Module
     statements: list[ast.AST] = [*_until_step(call, module)] or [module.scope_of(call)]
     calls = (node for one in statements for node in walk(one) if isinstance(node, ast.Call))
     calls = (one for one in calls if unparsed(one.func) == spelled_so and code.reached.of(one, module))
-    return any(not without_gradients(one, module) for one in calls)
+    return any(not without_gradients(one, module) and not module.excludes(one, call) for one in calls)
 
 
 def _is_for_wrapper(call: ast.Call, wrapper: ast.expr, module: Module) -> bool:

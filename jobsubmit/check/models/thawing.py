@@ -17,6 +17,7 @@ from jobsubmit.check.wrapper import Wrapped
 from jobsubmit.common.finding import Finding
 
 _COUNTER = re.compile(r"(?:current_|global_)?(?:epoch|step|iteration|it)")
+_INSIDE = re.compile(r"\.module\b")
 _FREEZES = re.compile(r"requires_grad = False|requires_grad_\(False\)")
 
 
@@ -159,7 +160,7 @@ def thawed_inside(code: Code) -> Iterator[Finding]:
         # What the same function freezes and unfreezes, it does in each step, as for the two models of a GAN.
         elsewhere = {part for part, where in frozen if where is not scope} - {""}
         is_late = _is_at_a_step(node, module) and _part(node, module) in elsewhere
-        if value is True and not wraps_again and (is_late or ".module" in _owner(node, module)):
+        if value is True and not wraps_again and (is_late or _INSIDE.search(_owner(node, module))):
             yield _thawed(module, node)
 
 

@@ -36,6 +36,8 @@ _USES_INNER = ("forward", "__call__", "join", "no_sync", "train_batch")
 
 def check_wrapping(code: Code) -> Iterator[Finding]:
     """Yield what makes a wrapped model fail, or train as if it were not wrapped; the first of each kind."""
+    if code.world_size != 1 and code.has_only_framework("accelerate"):
+        yield from inner_called(code)
     if code.world_size == 1 or code.has_framework:
         return
     found = list(_wrapped(code))

@@ -164,11 +164,22 @@ class _Composer:
         self._take_overrides(defaults, group)
         if "_self_" not in defaults:
             defaults = ["_self_", *defaults] if self.is_old else [*defaults, "_self_"]
+        if not depth:
+            defaults = [*defaults, *self._added_groups()]
         for entry in defaults:
             if entry == "_self_":
                 self._merge(own, place)
             else:
                 self._add_default(entry, group, depth)
+
+    def _added_groups(self) -> list[Any]:
+        """Return the entries that the command line adds at the end of the defaults: `+experiment=small`."""
+        added = [one for one in self.overrides if one.sign == "+" and self._is_folder(one.name)]
+        for one in added:
+            read = parse_text(read_text(self.program, self._file(one.name, one.text)))
+            defaults = read.get("defaults") if isinstance(read, dict) else None
+            self._take_overrides(defaults if isinstance(defaults, list) else [], one.name)
+        return [{one.name: one.text} for one in added]
 
     def _take_overrides(self, defaults: list[Any], group: str) -> None:
         """Take the entries `override /optim: adam`: they choose for groups that files further below have."""
@@ -215,7 +226,10 @@ class _Composer:
             if one.name.split(".")[0] == "hydra" or one.name in self.used:
                 continue
             if one.sign == "~" or "/" in one.name or "@" in one.name or self._is_folder(one.name):
-                self.is_complete = False
+                if not one.sign and "@" not in one.name and self.is_complete:
+                    self.refused.append(one)
+                else:
+                    self.is_complete = False
                 continue
             *above, last = one.name.split(".")
             target: Any = self.values

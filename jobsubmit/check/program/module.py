@@ -116,6 +116,14 @@ class Module:
                 found.setdefault((owner, call.func.attr), []).append((self, call))
         return found
 
+    def excludes(self, one: ast.AST, other: ast.AST) -> bool:
+        """Return whether two nodes are in the two branches of one condition: only one of them is executed."""
+        branches = {above: inner for inner, above in itertools.pairwise((one, *self.above(one)))}
+        for inner, above in itertools.pairwise((other, *self.above(other))):
+            if isinstance(above, ast.If) and (first := branches.get(above)) is not None and first is not inner:
+                return (first in above.body) != (inner in above.body) and above.test not in (first, inner)
+        return False
+
     def called_as(self, function: Function) -> str:
         """Return the whole name by which a function is called: for what makes objects, the name of its class."""
         owner = self.parents.get(function)

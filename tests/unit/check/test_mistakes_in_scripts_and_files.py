@@ -192,3 +192,113 @@ make()
 @pytest.mark.parametrize(("tests", "is_wrong"), [("", False), ("trainer = Trainer()\nprint(trainer.eval())", True)])
 def test_a_model_that_is_set_to_eval(tmp_path: Path, tests: str, is_wrong: bool) -> None:
     assert ("part-as-whole" in found(tmp_path, STARTED + MODEL + TESTED.format(tests=tests), **GPUS)) is is_wrong
+
+
+HYDRA = """
+import hydra
+@hydra.main(config_path="configs", config_name="main", version_base="1.2")
+def main(config):
+    print(config.trainer)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (["+experiment=small"], ""),
+        (["+experiment=small", "trainer.nodes=2"], "trainer.nodes"),
+        (["+experiment=small", "trainer.epochs=2", "model.width=3"], ""),
+        (["experiment=small"], "experiment"),
+        (["+experiment=large", "model.width=3"], "model.width"),
+    ],
+)
+def test_groups_that_the_command_line_adds_for_hydra(tmp_path: Path, words: list[str], refused: str) -> None:
+    files = {
+        "main.yaml": "defaults:\n  - model: plain\ntrainer:\n  devices: 2\n",
+        "model/plain.yaml": "width: 2\n",
+        "model/deep.yaml": "depth: 2\n",
+        "experiment/small.yaml": "# @package _global_\ntrainer:\n  epochs: 1\n",
+        "experiment/large.yaml": "# @package _global_\ndefaults:\n  - override /model: deep\n",
+    }
+    with_files(tmp_path, {f"configs/{name}": text for name, text in files.items()} | {"train.py": HYDRA})
+    seen = [one.text for one in findings(tmp_path, args=words) if one.check == "argument-unknown"]
+    assert len(seen) == bool(refused)
+    assert all(refused in one for one in seen)
+
+
+AGAIN = """
+import argparse, os, subprocess
+parser = argparse.ArgumentParser()
+parser.add_argument("file")
+args = parser.parse_args()
+command = " ".join([{starts}, f"--nproc_per_node={{os.environ['LOCAL_WORLD_SIZE']}}"])
+os.system(command + f" {{args.file}}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("starts", "fields", "is_wrong"),
+    [
+        ('"torchrun"', {}, True),
+        ('"accelerate launch"', {}, True),
+        ('"nvidia-smi"', {}, False),
+        ('"torchrun"', {"resources": {"nodes": 2, "nproc_per_node": 1}}, False),
+        ('"torchrun"', {"command": ["python", "train.py"]}, False),
+    ],
+)
+def test_a_launcher_that_each_process_starts(
+    tmp_path: Path, starts: str, fields: dict[str, Any], is_wrong: bool
+) -> None:
+    with_files(tmp_path, {"train.py": AGAIN.format(starts=starts), "main.py": IMPORTED})
+    seen = {one.check for one in findings(tmp_path, args=["main.py"], **fields)}
+    assert ("nested-spawn" in seen) is is_wrong
+
+
+PREPARED = """
+from accelerate import Accelerator
+from transformers import get_linear_schedule_with_warmup
+class Trainer(object):
+    def __init__(self):
+        self.accelerator = Accelerator()
+        self.lm = nn.Linear(4, 1)
+        self.optimizer = torch.optim.AdamW(self.lm.parameters())
+        self.loader = DataLoader(TensorDataset(torch.rand(64, 4)), batch_size=8, shuffle=True)
+        self.lm, self.optimizer, self.loader = self.accelerator.prepare(self.lm, self.optimizer, self.loader)
+    def train(self):
+        for x, in self.loader:
+            if self.accelerator.num_processes > 1:
+                loss = {several}.mean()
+            else:
+                loss = self.lm(input=x).mean()
+            self.accelerator.backward(loss)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+Trainer().train()
+"""
+
+
+@pytest.mark.parametrize(("several", "is_wrong"), [("self.lm.module(input=x)", True), ("self.lm(input=x)", False)])
+def test_the_model_inside_of_what_accelerate_prepared(tmp_path: Path, several: str, is_wrong: bool) -> None:
+    assert ("bypassed" in found(tmp_path, IMPORTED + PREPARED.format(several=several), **GPUS)) is is_wrong
+
+
+LORA = """
+net = nn.Linear(4, 1).cuda()
+def mark(model, bias="none"):
+    for name, one in model.named_parameters():
+        if "lora" not in name:
+            one.requires_grad = False
+    if bias == "none":
+        return
+    elif bias == "lora_only":
+        for one in {parts}:
+            one.bias.requires_grad = True
+mark(net)
+model = DDP(net)
+"""
+
+
+@pytest.mark.parametrize(("parts", "is_wrong"), [("model.modules()", False), ("model.module.children()", True)])
+def test_parameters_that_a_helper_may_unfreeze(tmp_path: Path, parts: str, is_wrong: bool) -> None:
+    assert ("thawed-later" in found(tmp_path, STARTED + LORA.format(parts=parts), **GPUS)) is is_wrong
