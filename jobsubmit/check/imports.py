@@ -7,14 +7,16 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.module import FUNCTIONS, MAIN, Module, imported_names, origin, spelled, unparsed
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.reading import (
     ADDS_TO_PATH,
     find_module,
@@ -35,6 +37,7 @@ _OBJECTS = frozenset(["self", "cls", "args", "cfg", "config", "opt", "params", "
 _LONGEST_CHAIN = 8  # of modules that import all names of another one
 _ADDS_NAMES = frozenset(["setattr", "__setattr__", "globals"])
 _SOME = 3  # modules that one finding names
+_Found: TypeAlias = "Finding | _NotUploaded"
 
 
 def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
@@ -45,13 +48,11 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
     """
     search = ImportSearch(code, bundle, setup)
     found = [
-        finding._replace(is_sure=code.reached.is_sure(node, module)) if isinstance(finding, _NotUploaded) else finding
+        one
         for module in code.program.modules.values()
         for node in module.of(ast.Import, ast.ImportFrom)
         if not may_fail(node, module) and (_is_of_start(node, module) or not is_in_branch(node, module))
-        if code.reached.is_sure(node, module) or _may_be_needed(code, node, module)
-        for finding in search.of(node, module)
-        if isinstance(finding, _NotUploaded) or code.reached.is_sure(node, module)
+        for one in _of_import(search, node, module)
     ]
     found += _of_configurations(code, search)
     found += _looked_up(code, search)
@@ -65,6 +66,19 @@ def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
     yield from others.values()
     for modules in left_out.values():
         yield _not_uploaded(list(modules.values()))
+
+
+def _of_import(search: ImportSearch, node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[_Found]:
+    """Yield what an import lacks: where it may not be executed, only files that are left out, or as a warning."""
+    is_sure = search.code.reached.is_sure(node, module)
+    is_asked = is_sure or _is_looked_up(search.code, node, module)
+    if not is_asked and not _may_be_needed(search.code, node, module):
+        return
+    for finding in search.of(node, module):
+        if isinstance(finding, _NotUploaded):
+            yield finding._replace(is_sure=is_sure)
+        elif is_asked:
+            yield finding if is_sure else replace(finding, level="warning")
 
 
 def _looked_up(code: Code, search: ImportSearch) -> Iterator[Finding]:
@@ -114,6 +128,22 @@ def _may_be_needed(code: Code, node: ast.Import | ast.ImportFrom, module: Module
     function = module.function_of(node)
     is_method = function is not None and isinstance(module.parents.get(function), ast.ClassDef)
     return is_method and function is not None and code.may_be_used(node, module) and function.name in code.names
+
+
+def _is_looked_up(code: Code, node: ast.Import | ast.ImportFrom, module: Module) -> bool:
+    """Return whether an import is in a function of which only a setting says whether it is called.
+
+    `getattr(rewards, config.reward)()`, where the setting is not known.
+    """
+    function = module.function_of(node)
+    if function is None or module.definitions.get(function.name) is not function:
+        return False
+    keys = [
+        code.values.of(call.args[1], home)
+        for home, call in code.calls("getattr")
+        if len(call.args) > 1 and code.program.name_of(call.args[0], home) == module.name
+    ]
+    return any(key is UNKNOWN for key in keys)
 
 
 class _NotUploaded(NamedTuple):
@@ -204,7 +234,7 @@ class ImportSearch:
         texts = [Path(file.source).read_text(errors="replace") for file in files]
         return "\n".join(texts).lower().replace("_", "-")
 
-    def of(self, node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[Finding | _NotUploaded]:
+    def of(self, node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[_Found]:
         where = module.where(node)
         if isinstance(node, ast.ImportFrom) and node.level:
             yield from self._relative(node, module, where)
@@ -246,7 +276,7 @@ class ImportSearch:
         importers = self.importers.get(module.name, ()) if module.function_of(node) is None else ()
         return bool(importers) and all(is_in_branch(one, home) or may_fail(one, home) for home, one in importers)
 
-    def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding | _NotUploaded]:
+    def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[_Found]:
         if module.name == MAIN and not module.home:
             dots = "." * node.level + (node.module or "")
             yield Finding(
@@ -268,9 +298,7 @@ class ImportSearch:
             elif node.module:
                 yield from self._member(base, alias.name, where)
 
-    def _absolute(
-        self, name: str, module: Module, where: str, *, is_local: bool = False
-    ) -> Iterator[Finding | _NotUploaded]:
+    def _absolute(self, name: str, module: Module, where: str, *, is_local: bool = False) -> Iterator[_Found]:
         top = name.partition(".")[0]
         if find_module(name, self.program.roots, self.paths) or self._is_folder(name):
             return
@@ -285,7 +313,7 @@ class ImportSearch:
         elif top not in sys.stdlib_module_names and "." not in name:
             yield from self._elsewhere(top, where)
 
-    def _member(self, base: str, name: str, where: str) -> Iterator[Finding | _NotUploaded]:
+    def _member(self, base: str, name: str, where: str) -> Iterator[_Found]:
         """Yield what is wrong with `from base import name` where name is a module that is not uploaded."""
         full = f"{base}.{name}"
         owner = self.program.modules.get(base)

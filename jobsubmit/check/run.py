@@ -88,6 +88,7 @@ from jobsubmit.check.start.shell import check_replaced, check_shell
 from jobsubmit.check.start.world import check_world
 from jobsubmit.check.unbound import check_unbound
 from jobsubmit.check.undeclared import check_undeclared
+from jobsubmit.check.word_pairs import check_word_pairs
 from jobsubmit.check.words_of_files import with_words_of_files
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan import launchers
@@ -234,6 +235,7 @@ def check_code(
         ),
         ("settings", lambda: check_settings_files(code())),
         ("undeclared", lambda: check_undeclared(code())),
+        ("word pairs", lambda: check_word_pairs(code())),
         ("unbound", lambda: check_unbound(code())),
         ("replaced", lambda: check_replaced(code(), job)),
         ("overrides", lambda: check_overrides(code(), words)),
@@ -381,12 +383,17 @@ def _deprecated(plan: LaunchPlan) -> Finding:
     )
 
 
-def _options_of_node(started: Started, last: Started) -> frozenset[str]:
-    """Return the options that get the number of the node: `--rank $NODE_RANK`, `--rank=$NODE_RANK`."""
+def _options_of_node(started: Started, last: Started, nodes: int) -> dict[str, int]:
+    """Return the options that get the number of the node or a multiple of it: `--rank $NODE_RANK`, `--first=…`."""
     words, others = ("", *started.launch.program), ("", *last.launch.program)
     pairs = zip(pairwise(words), others[1:], strict=True) if len(words) == len(others) else ()
-    given = ((before, word) for (before, word), other in pairs if word != other)
-    return frozenset(word.partition("=")[0] if word.startswith("-") else before for before, word in given)
+    given = [(before, word, other) for (before, word), other in pairs if word != other]
+    names = [word.partition("=")[0] if word.startswith("-") else before for before, word, _ in given]
+    values = [other.partition("=")[2] if other.startswith("-") else other for _, _, other in given]
+    return {
+        name: int(value) // (nodes - 1) if value.isdecimal() and nodes > 1 else 1
+        for name, value in zip(names, values, strict=True)
+    }
 
 
 def _facts(plan: LaunchPlan, words: tuple[Word, ...], started: Started, last: Started) -> Facts:
@@ -414,7 +421,7 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], started: Started, last: St
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN
     return Facts(
         *(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank),
-        options_of_node=_options_of_node(started, last),
+        options_of_node=_options_of_node(started, last, plan.nodes),
         why_no_gpus=plan.backend.why_no_gpus(plan.nodes, plan.nproc_per_node),
         torch_version=plan.torch_version,
         copies=started.copies,

@@ -1,4 +1,4 @@
-"""Results that reduce() gives to one rank only, where all ranks go by them."""
+"""Results of reductions that get lost: reduce() gives them to one rank only, and those in a copy nobody reads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.calls import CollectiveFinder, finder_of
 from jobsubmit.check.collectives.own_figures import is_own_figure
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, is_in_branch_of_zero
-from jobsubmit.check.origins import is_sent, origins
+from jobsubmit.check.origins import is_sent, last_value, origins
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import FUNCTIONS, Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
+from jobsubmit.check.program.variables import is_load
 from jobsubmit.common.finding import Finding
 
 _REDUCE = "torch.distributed.reduce"
+_COPIES = frozenset(["cat", "concat", "stack", "hstack", "vstack", "clone", "_flatten_dense_tensors"])
 _STOPS = re.compile(
     r"(?:^|\.)early_?stop\w*(?:\.(?:step|update|check|__call__))?$|\bstopper\w*(?:\.\w+)?$", re.IGNORECASE
 )
@@ -29,6 +31,35 @@ def check_reduced(code: Code) -> Iterator[Finding]:
     if "ReduceLROnPlateau" in code.names:
         yield from _learning_rates(code)
     yield from _stopped(code)
+    yield from _in_copy(code)
+
+
+def _in_copy(code: Code) -> Iterator[Finding]:
+    """Yield a warning for what all_reduce() adds up in a copy of tensors that nothing reads afterwards."""
+    for module, call in code.calls("torch.distributed.all_reduce"):
+        function, name = module.function_of(call), argument(call, "tensor", 0)
+        made = last_value(name, module) if isinstance(name, ast.Name) else None
+        copies = spelled(made.func).rpartition(".")[2] if isinstance(made, ast.Call) else ""
+        if function is None or not isinstance(name, ast.Name) or copies not in _COPIES:
+            continue
+        loads = [node for node in walk(function) if is_load(node, name.id)]
+        if all(node is name or _is_changed_in_place(node, module) for node in loads):
+            yield Finding(
+                "warning",
+                "reduced-copy",
+                module.where(call),
+                f"all_reduce() changes {name.id}, a copy that {copies}() has made, and nothing reads it afterwards: "
+                "the tensors themselves stay as they were",
+                "copy the results back into them, or call all_reduce() on each of them",
+            )
+            return
+
+
+def _is_changed_in_place(name: ast.Name, module: Module) -> bool:
+    """Return whether a variable stands in a statement that only changes its tensor: `flat.div_(size)`."""
+    method = module.parents.get(name)
+    call = module.parents.get(method) if isinstance(method, ast.Attribute) and method.attr.endswith("_") else None
+    return isinstance(call, ast.Call) and isinstance(module.parents.get(call), ast.Expr)
 
 
 def _stopped(code: Code) -> Iterator[Finding]:

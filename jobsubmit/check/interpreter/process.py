@@ -110,13 +110,13 @@ class Process:
     def _words(self, facts: Facts) -> list[str]:
         """Return the arguments of this node: in mode spawn `--rank` is its number, and so is what a command gives."""
         words = list(facts.argv)
-        of_node = set(facts.options_of_node) | ({"--rank"} if facts.mode == "spawn" else set())
+        of_node = {**facts.options_of_node, **({"--rank": 1} if facts.mode == "spawn" else {})}
         for index, word in enumerate(words):
             name, sign, value = word.partition("=")
             if name in of_node and sign and value == "0":
-                words[index] = f"{name}={self.node}"
+                words[index] = f"{name}={self.node * of_node[name]}"
             elif name in of_node and not sign and words[index + 1 : index + 2] == ["0"]:
-                words[index + 1] = str(self.node)
+                words[index + 1] = str(self.node * of_node[name])
         return words
 
 

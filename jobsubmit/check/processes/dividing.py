@@ -12,6 +12,7 @@ from jobsubmit.check.interpreter.follow import Followed
 from jobsubmit.check.processes.pairs import both
 from jobsubmit.check.program.module import Module, unparsed
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.tree import children
 from jobsubmit.common.finding import Finding
 
 
@@ -56,9 +57,9 @@ def check_parts_of_nodes(code: Code) -> Iterator[Finding]:
     if three is None or _has_groups(three[0]):
         return
     for module, node, parts in _divisions(code):
-        values = [[one.values.get(part, UNKNOWN) for part in parts] for one in three]
-        is_known = all(type(value) is int for own in values for value in own)
-        if is_known and values[0] != values[1] and values[0] == values[2] and not _STAGES.search(_around(node, module)):
+        own = [[one.values.get(part, UNKNOWN) for one in three] for part in parts]
+        values = [*zip(*(each for each in own if all(type(value) is int for value in each)), strict=True)]
+        if values and values[0] != values[1] and values[0] == values[2] and not _STAGES.search(_around(node, module)):
             yield Finding(
                 "warning",
                 "part-of-node",
@@ -73,9 +74,14 @@ _STAGES = re.compile(r"copy|stage|download|extract|unpack|untar|cache|fetch|cpu|
 
 
 def _around(node: ast.AST, module: Module) -> str:
-    """Return the words of the statement that a node is in, and the name of the function around."""
+    """Return the words of the statement that a node is in, without its blocks, and the name of the function around."""
     statement = next((above for above in module.above(node) if isinstance(above, ast.stmt)), node)
-    return f"{unparsed(statement)} {getattr(module.function_of(node), 'name', '')}".lower()
+    parts = [one for one in children(statement) if not isinstance(one, ast.stmt)] if _has_blocks(statement) else ()
+    return " ".join((*map(unparsed, parts or [statement]), getattr(module.function_of(node), "name", ""))).lower()
+
+
+def _has_blocks(statement: ast.AST) -> bool:
+    return bool(getattr(statement, "body", None))
 
 
 def _divisions(code: Code) -> Iterator[tuple[Module, ast.AST, list[ast.expr]]]:

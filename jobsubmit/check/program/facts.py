@@ -30,7 +30,8 @@ class Facts:
     `environment` maps a variable to its value, to UNKNOWN where that is not known, to Several where it differs, and to
     None where it is not set; `argv` are the words after the boot file. `gpus` is per node, None if it is not known.
     `why_no_gpus` says why that is 0 where the nodes have GPUs that the job does not get.
-    `rank` is that of a process among all; `options_of_node` are options that a command gives the number of the node.
+    `rank` is that of a process among all; `options_of_node` are options that a command gives the number of the node,
+    times these numbers.
     `torch_version` is that of the job file; `libraries` are those that are installed on the nodes, if that is known.
     A start command starts so many `copies` of the program on each node.
     `shared_folders` are the only ones that all nodes share, None where others may be shared as well.
@@ -44,7 +45,7 @@ class Facts:
     environment: Mapping[str, Any]
     argv: tuple[str, ...]
     rank: Any = UNKNOWN
-    options_of_node: frozenset[str] = frozenset()
+    options_of_node: Mapping[str, int] = field(default_factory=dict)
     why_no_gpus: str = ""
     torch_version: str | None = None
     libraries: Libraries = field(default_factory=Libraries)

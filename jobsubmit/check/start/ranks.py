@@ -163,8 +163,10 @@ def _group_left_out(code: Code) -> Iterator[Finding]:
     if wraps and not code.looks_up_names:
         text = "DistributedDataParallel needs a process group, and init_process_group is not called"
         yield Finding("warning", "no-init", wraps[0], f"{text}: {condition}", hint)
-    elif code.is_parallel and code.facts.has_launcher and "backward" in code.names:
+    elif code.is_parallel and "backward" in code.names and (code.facts.has_launcher or code.facts.nodes > 1):
         text = "the processes make no process group, so each trains by itself"
+        if not code.facts.has_launcher:
+            text = "no process makes a process group, so each node trains by itself"
         yield Finding("warning", "no-init", where, f"{text}: {condition}", hint)
 
 

@@ -321,7 +321,7 @@ def _is_always_zero(code: Code, node: ast.expr, module: Module) -> bool:
 def _is_passed(code: Code, node: ast.expr) -> bool:
     """Return whether a number is an argument in `command`, and the same on all nodes."""
     names = {name for one in code.line.options if one.field == getattr(node, "attr", "") for name in one.names}
-    is_same = code.facts.mode == "command" and not names & code.facts.options_of_node
+    is_same = code.facts.mode == "command" and names.isdisjoint(code.facts.options_of_node)
     return is_same and not names.isdisjoint(code.facts.options_given)
 
 

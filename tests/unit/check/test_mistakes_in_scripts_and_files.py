@@ -302,3 +302,122 @@ model = DDP(net)
 @pytest.mark.parametrize(("parts", "is_wrong"), [("model.modules()", False), ("model.module.children()", True)])
 def test_parameters_that_a_helper_may_unfreeze(tmp_path: Path, parts: str, is_wrong: bool) -> None:
     assert ("thawed-later" in found(tmp_path, STARTED + LORA.format(parts=parts), **GPUS)) is is_wrong
+
+
+BY_NODE = """
+import mmap
+parser = argparse.ArgumentParser()
+for name in ("world_size", "gpus", "first"):
+    parser.add_argument(f"--{{name}}", type=int)
+args = parser.parse_args()
+def work(local_rank, args):
+    dist.init_process_group("gloo", rank=args.first + local_rank, world_size=args.world_size)
+    for line in open("/shared/data").readlines()[{part}::args.world_size]:
+        score = len(line)
+    model = DDP(nn.Linear(4, 1))
+    model(torch.rand(8, 4)).mean().backward()
+if __name__ == "__main__":
+    mp.spawn(work, args=(args,), nprocs=args.gpus)
+"""
+STARTS_NODE = (
+    'exec python train.py --world_size "$((NNODES * NPROC_PER_NODE))" --gpus "$NPROC_PER_NODE" --first "$((NODE_RANK * '
+    '{}))"'
+)
+
+
+@pytest.mark.parametrize(
+    ("part", "factor", "wrong"),
+    [
+        ("args.first + local_rank", "NPROC_PER_NODE", set()),
+        ("local_rank", "NPROC_PER_NODE", {"part-of-node"}),
+        ("args.first + local_rank", "1", {"same-ranks"}),
+    ],
+)
+def test_the_first_rank_of_a_node_in_a_command(tmp_path: Path, part: str, factor: str, wrong: set[str]) -> None:
+    with_files(tmp_path, {"train.py": IMPORTED + BY_NODE.format(part=part)})
+    command = ["bash", "-c", STARTS_NODE.format(factor)]
+    seen = {one.check for one in findings(tmp_path, command=command, resources={"nodes": 2, "nproc_per_node": 4})}
+    assert seen & {"part-of-node", "same-ranks"} == wrong
+
+
+FALLS_BACK = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--multi", action="store_true")
+args = parser.parse_args()
+def work(number, count):
+    if args.multi:
+        dist.init_process_group("nccl", init_method="env://", rank=number, world_size=count)
+    model = nn.Linear(4, 1).cuda()
+    model = DDP(model) if args.multi else nn.DataParallel(model)
+    model(torch.rand(8, 4)).mean().backward()
+if __name__ == "__main__":
+    if args.multi:
+        mp.spawn(work, args=(2,), nprocs=2)
+    else:
+        work(None, 1)
+"""
+
+
+@pytest.mark.parametrize(("nodes", "is_wrong"), [(2, True), (1, False)])
+def test_nodes_that_train_alone_without_an_option(tmp_path: Path, nodes: int, is_wrong: bool) -> None:
+    resources = {"nodes": nodes, "nproc_per_node": 2}
+    seen = found(tmp_path, IMPORTED + FALLS_BACK, mode="spawn", resources=resources, **GPUS)
+    assert ("no-init" in seen) is is_wrong
+
+
+FLAT = """
+def average(params):
+    grads = [one.grad for one in params if one.grad is not None]
+    flat = torch.cat([one.reshape(-1) for one in grads])
+    dist.all_reduce(flat)
+    flat.div_(dist.get_world_size())
+    {copies}
+model = nn.Linear(4, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    model(torch.rand(8, 4).cuda()).mean().backward()
+    average(list(model.parameters()))
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+COPIES = """
+    start = 0
+    for one in grads:
+        one.copy_(flat[start:start + one.numel()].view_as(one))
+        start += one.numel()
+"""
+
+
+@pytest.mark.parametrize(("copies", "is_wrong"), [("pass", True), (COPIES.strip(), False)])
+def test_gradients_that_are_averaged_in_a_copy(tmp_path: Path, copies: str, is_wrong: bool) -> None:
+    assert ("reduced-copy" in found(tmp_path, STARTED + FLAT.format(copies=copies), **GPUS)) is is_wrong
+
+
+IN_PAIRS = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--config")
+args, words = parser.parse_known_args()
+settings = {}
+for place in range(0, len(words), 2):
+    settings[words[place][2:]] = words[place + 1]
+print(settings["epochs"])
+"""
+
+
+@pytest.mark.parametrize(("words", "is_wrong"), [(["--epochs=5", "--size=2"], True), (["--epochs", "5"], False)])
+def test_words_that_a_program_takes_in_pairs(tmp_path: Path, words: list[str], is_wrong: bool) -> None:
+    assert ("word-pairs" in found(tmp_path, IMPORTED + IN_PAIRS, args=["--config", "a", *words])) is is_wrong
+
+
+CHOSEN = """
+import json, rewards
+settings = json.load(open("/shared/settings.json"))
+print(getattr(rewards, {key})())
+"""
+
+
+@pytest.mark.parametrize(("key", "is_wrong"), [('settings["reward"]', True), ('"size"', False)])
+def test_a_module_for_a_function_that_a_setting_chooses(tmp_path: Path, key: str, is_wrong: bool) -> None:
+    functions = "def look():\n    from rewards.looks import Scorer\n    return Scorer()\ndef size():\n    return 1\n"
+    with_files(tmp_path, {"rewards/__init__.py": functions, "rewards/look.py": "class Scorer:\n    pass\n"})
+    assert ("imports" in found(tmp_path, IMPORTED + CHOSEN.format(key=key))) is is_wrong
