@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
+from jobsubmit.check.parsers.config_flags import options_of_file
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.namespaces import Namespaces
@@ -20,6 +21,7 @@ from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
 
 _DEFINES = "absl.flags.DEFINE_"
+_OF_FILE = ".config_flags.DEFINE_config_file"
 _TYPES = {"integer": "absl_int", "float": "float", "string": "str"}
 _NOT_JUDGED = (
     "list",
@@ -60,6 +62,10 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
             gaps.append(Gap(home.where(define), "the name of a flag is computed here"))
         elif kind:
             options += _options(kind, str(flag), define, home, values, is_required=flag in required)
+        elif name.endswith(_OF_FILE) and isinstance(flag, str):
+            own = options_of_file(flag, define, home, values)
+            options += own or []
+            gaps += [] if own else [Gap(home.where(define), "the fields of the configuration are not known")]
         elif ".DEFINE_" in name or name == "absl.flags.DEFINE":
             gaps.append(Gap(home.where(define), f"{name.rpartition('.')[2]} makes a flag of a kind of its own"))
     options += [option for name in _OF_ABSL for option in _own(name, where)]

@@ -421,3 +421,35 @@ def test_a_module_for_a_function_that_a_setting_chooses(tmp_path: Path, key: str
     functions = "def look():\n    from rewards.looks import Scorer\n    return Scorer()\ndef size():\n    return 1\n"
     with_files(tmp_path, {"rewards/__init__.py": functions, "rewards/look.py": "class Scorer:\n    pass\n"})
     assert ("imports" in found(tmp_path, IMPORTED + CHOSEN.format(key=key))) is is_wrong
+
+
+OF_FILE = """
+from absl import app, flags
+from ml_collections import config_flags
+config_flags.DEFINE_config_file("config", "configs/base.py", "the configuration")
+def main(_):
+    print(flags.FLAGS.config.rate)
+if __name__ == "__main__":
+    app.run(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--config.rate=0.2", "--config.optim.beta", "0.5", "--noconfig.amp"], ""),
+        (["--config=configs/large.py:two", "--config.depth=3"], ""),
+        (["--config.rates=0.2"], "--config.rates"),
+        (["--config=/shared/own.py", "--config.rates=0.2"], "not all accepted arguments are known"),
+    ],
+)
+def test_flags_for_the_fields_of_a_configuration(tmp_path: Path, words: list[str], said: str) -> None:
+    base = "import ml_collections\ndef get_config():\n    config = ml_collections.ConfigDict()\n    config.rate = 0.1\n"
+    base += '    config.optim = ml_collections.ConfigDict({"beta": 0.9})\n    config.amp = True\n    return config\n'
+    large = (
+        "import base\ndef get_config(name):\n    config = base.get_config()\n    config.depth = 2\n    return config\n"
+    )
+    with_files(tmp_path, {"configs/base.py": base, "configs/large.py": large, "train.py": OF_FILE})
+    seen = [one.text for one in findings(tmp_path, args=words) if one.check in ("arguments", "argument-unknown")]
+    assert len(seen) == bool(said)
+    assert all(said in one for one in seen)
