@@ -141,10 +141,15 @@ def _is_of_worker(call: ast.Call, module: Module) -> bool:
     return function is not None and any("worker" in name for name in parameters(function))
 
 
-def origins(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.AST]]:
-    """Return an expression, and all that its variables, attributes and parameters may be set to."""
+def origins(
+    code: Code, node: ast.AST, module: Module, but: re.Pattern[str] | None = None
+) -> list[tuple[Module, ast.AST]]:
+    """Return an expression, and all that its variables, attributes and parameters may be set to.
+
+    Of variables whose names match `but`, only the names.
+    """
     found: dict[ast.AST, Module] = {}
-    _follow(code, node, module, found, 0)
+    _follow(code, node, module, found, but, 0)
     return [(home, part) for part, home in found.items()]
 
 
@@ -221,17 +226,20 @@ def _names_set(statement: ast.AST) -> frozenset[str]:
     return frozenset(inner.id for inner in names if inner not in added)
 
 
-def _follow(code: Code, node: ast.AST, module: Module, found: dict[ast.AST, Module], depth: int) -> None:
+def _follow(
+    code: Code, node: ast.AST, module: Module, found: dict[ast.AST, Module], but: re.Pattern[str] | None, depth: int
+) -> None:
     if node in found or depth > _DEEPEST:
         return
     found[node] = module
     bases: set[ast.AST] = set()  # of attributes that are known by their own names
     for inner in walk(node):
-        sources = [] if inner in bases else list(_sources(code, inner, module))
+        is_named_only = but is not None and isinstance(inner, ast.Name) and but.fullmatch(inner.id)
+        sources = [] if inner in bases or is_named_only else list(_sources(code, inner, module))
         if sources and isinstance(inner, ast.Attribute):
             bases.update(walk(inner.value))
         for home, source in sources:
-            _follow(code, source, home, found, depth + 1)
+            _follow(code, source, home, found, but, depth + 1)
 
 
 def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module, ast.AST]]:

@@ -235,7 +235,7 @@ def check_code(
         ),
         ("settings", lambda: check_settings_files(code())),
         ("undeclared", lambda: check_undeclared(code())),
-        ("word pairs", lambda: check_word_pairs(code())),
+        ("arguments", lambda: check_word_pairs(code())),
         ("unbound", lambda: check_unbound(code())),
         ("replaced", lambda: check_replaced(code(), job)),
         ("overrides", lambda: check_overrides(code(), words)),

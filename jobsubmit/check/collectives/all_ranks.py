@@ -16,6 +16,7 @@ from jobsubmit.check.program.tree import walk
 _OWN_NAME = re.compile(
     r"rank|RANK|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\([^)]*['\"][wxa]"
 )
+_COUNTS = re.compile(r"(?:\w+_)?(?:steps?|epochs?|iters?|iterations?)")  # the same on all ranks
 
 
 def is_for_all(code: Code, node: ast.AST, module: Module) -> bool:
@@ -63,7 +64,7 @@ def _is_entered_by_all(code: Code, function: Function, module: Module, known: di
 
 def is_of_one_process(code: Code, path: ast.AST, module: Module) -> bool:
     """Return whether a path may be another one in each process: it names a rank, or something else of its own."""
-    parts = [part for _, part in origins(code, path, module) if not _is_wrapper(part)]
+    parts = [part for _, part in origins(code, path, module, but=_COUNTS) if not _is_wrapper(part)]
     named = {name for part in parts for name in _keys_read(part)}
     texts = [unparsed(part) for part in parts if not _is_of_other_keys(part, named)]
     return _OWN_NAME.search("\n".join(texts).replace("local_rank == 0", "")) is not None

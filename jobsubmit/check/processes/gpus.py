@@ -22,7 +22,8 @@ def check_gpus_taken(code: Code) -> Iterator[Finding]:
         return
     for (one, event, number), (other, second, same) in itertools.combinations(chosen, 2):
         is_beside = one.process.node == other.process.node and one.process.local_rank != other.process.local_rank
-        if is_beside and event.call is second.call and number == same and not event.visible:
+        sees_same = not event.visible or (isinstance(event.visible, str) and event.visible == second.visible)
+        if is_beside and event.call is second.call and number == same and sees_same:
             yield Finding(
                 "warning",
                 "fixed-device",

@@ -163,11 +163,17 @@ def _group_left_out(code: Code) -> Iterator[Finding]:
     if wraps and not code.looks_up_names:
         text = "DistributedDataParallel needs a process group, and init_process_group is not called"
         yield Finding("warning", "no-init", wraps[0], f"{text}: {condition}", hint)
-    elif code.is_parallel and "backward" in code.names and (code.facts.has_launcher or code.facts.nodes > 1):
+    elif code.is_parallel and "backward" in code.names and (code.facts.has_launcher or _are_nodes_alone(code)):
         text = "the processes make no process group, so each trains by itself"
         if not code.facts.has_launcher:
             text = "no process makes a process group, so each node trains by itself"
         yield Finding("warning", "no-init", where, f"{text}: {condition}", hint)
+
+
+def _are_nodes_alone(code: Code) -> bool:
+    """Return whether each of several nodes executes the program once, and this starts no other programs."""
+    starts = any(name.startswith("subprocess.") for _, _, name in code.reached.calls)
+    return code.facts.nodes > 1 and not starts and not any(_no_processes(code))
 
 
 def _what_leaves_out(code: Code, call: ast.Call, module: Module, depth: int = 0) -> str | None:

@@ -453,3 +453,73 @@ def test_flags_for_the_fields_of_a_configuration(tmp_path: Path, words: list[str
     seen = [one.text for one in findings(tmp_path, args=words) if one.check in ("arguments", "argument-unknown")]
     assert len(seen) == bool(said)
     assert all(said in one for one in seen)
+
+
+SAVED = """
+def train(net, args, step):
+    for x in torch.rand(8, 4):
+        net(x.cuda()).mean().backward()
+        step += 1
+    {asks}
+        torch.save(net.module.state_dict(), os.path.join(args.out, f"model.{{step}}.pt"))
+    return step
+parser = argparse.ArgumentParser()
+parser.add_argument("--out")
+args = parser.parse_args()
+loader = DataLoader(TensorDataset(torch.rand(64, 4)), batch_size=8, num_workers=2)
+model = DDP(nn.Linear(4, len(loader)).cuda())
+step = 0
+for epoch in range(3):
+    step = train(model, args, step)
+"""
+
+
+@pytest.mark.parametrize(("asks", "is_wrong"), [("if True:", True), ("if rank == 0:", False)])
+def test_a_checkpoint_of_a_step_that_a_training_returns(tmp_path: Path, asks: str, is_wrong: bool) -> None:
+    text = STARTED + SAVED.format(asks=asks)
+    assert ("saved-by-all" in found(tmp_path, text, args=["--out", "/shared/out"], **GPUS)) is is_wrong
+
+
+OWN_PARSERS = """
+import argparse
+from parts.Data import Data
+from parts.common import add
+def first():
+    parser = argparse.ArgumentParser()
+    parser = add(parser)
+    parser = Data.add_to(parser)
+    args, extras = parser.parse_known_args()
+    print(args.size)
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser = add(parser)
+    start, extras = parser.parse_known_args()
+    if start.kind:
+        first()
+"""
+
+
+def test_a_parser_that_a_function_of_a_class_returns(tmp_path: Path) -> None:
+    added = 'parser.add_argument("--{}", type=int, default=1)\n'
+    data = f"class Data:\n    def add_to(parser):\n        {added.format('size')}        return parser\n"
+    common = f"def add(parser):\n    {added.format('kind')}    return parser\n"
+    with_files(tmp_path, {"parts/Data.py": data, "parts/common.py": common, "train.py": OWN_PARSERS})
+    assert [one for one in findings(tmp_path, args=["--size=3"]) if one.level == "unknown"] == []
+
+
+SEEN = """
+def work(number, count):
+    torch.cuda.set_device(number)
+    dist.init_process_group("nccl", init_method="env://", rank=number, world_size=count)
+    model = DDP(nn.Linear(4, 1).to(number), device_ids=[{device}])
+    model(torch.rand(8, 4)).mean().backward()
+if __name__ == "__main__":
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+    mp.spawn(work, args=(2,), nprocs=2)
+"""
+
+
+@pytest.mark.parametrize(("device", "is_wrong"), [("0", True), ("number", False)])
+def test_one_gpu_of_those_that_all_processes_see(tmp_path: Path, device: str, is_wrong: bool) -> None:
+    fields: dict[str, Any] = {"mode": "spawn", "resources": {"nodes": 1, "nproc_per_node": 2}, **GPUS}
+    assert ("fixed-device" in found(tmp_path, IMPORTED + SEEN.format(device=device), **fields)) is is_wrong

@@ -160,7 +160,7 @@ def _foreign(search: Search, call: ast.Call, module: Module) -> str:
     for node in made_by:
         if isinstance(node, ast.Call):
             name = search.reached.names.get(node, search.program.name_of(node.func, module))
-            is_ours = search.program.definition(name) is not None or _is_inner(node, module)
+            is_ours = search.program.called(node, module) is not None or _is_inner(node, module)
             is_method = isinstance(node.func, ast.Attribute) and not _is_package(node.func, module)
             if not is_ours and not is_method and not search.makes_parser(name) and name not in ADDERS:
                 return f"{name or 'an unknown function'} creates the parser"
