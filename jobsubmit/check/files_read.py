@@ -14,7 +14,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.functions import value_in_each_call
-from jobsubmit.check.program.module import Module, unparsed
+from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.python_configuration import read_python_configuration
 from jobsubmit.check.program.variables import values_of_field
 
@@ -23,6 +23,7 @@ IS_INPUT = re.compile(
     r"data|vocab|conf|cfg|train|val|test|input|corpus|file|token|dict|label|init|pretrain|weights|yaml|setting|hyp\b|meta"
 )
 IS_OUTPUT = re.compile(r"out|save|log|result|cache|dump")
+_MADE_BY_RUNS = re.compile(rf"{IS_OUTPUT.pattern}|ckpt|checkpoint|history|metric|state|\.(?:pyc?|so)$")
 IS_CONFIGURATION = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|conf|py|txt|csv)$")
 # Functions that read a file → the position and the names of the argument that is its path.
 _FILE_NAMES = (
@@ -102,8 +103,17 @@ def _kept(code: Code) -> Iterator[tuple[str, str]]:
         if name not in code.names_in_use or module.function_of(node) is not None or IS_OUTPUT.search(name.lower()):
             continue
         path = code.values.of(node.value, module) if "__file__" in unparsed(node.value) else None
-        if isinstance(path, (str, PurePosixPath)) and PurePosixPath(path).suffix and not IS_OUTPUT.search(str(path)):
+        is_file = isinstance(path, (str, PurePosixPath)) and PurePosixPath(path).suffix
+        if is_file and not _MADE_BY_RUNS.search(str(path)) and not _is_asked_for(code, name):
             yield module.where(node), str(path)
+
+
+def _is_asked_for(code: Code, name: str) -> bool:
+    """Return whether the code looks whether a file exists that a variable names: it may do without."""
+    calls = [call for _, call, whole in code.program.calls if whole in _TESTS and call.args]
+    named = [call.args[0] for call in calls]
+    methods = (node for _, node in code.program.of(ast.Attribute) if node.attr in _TESTING_METHODS)
+    return any(spelled(node).rpartition(".")[2] == name for node in (*named, *(one.value for one in methods)))
 
 
 def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:

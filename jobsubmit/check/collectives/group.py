@@ -42,9 +42,9 @@ def check_group(code: Code) -> Iterator[Finding]:
         if made:
             users = leading_to(code, calls, needing, of_some_rank=True)
             yield from _used_before(
-                made[0], [one for one in users if not _is_asked(one) and not _has_group(code, one, inits)]
+                made[0], [one for one in users if not _is_asked(code, one) and not _has_group(code, one, inits)]
             )
-            yield from _made_again(calls[0][0], made, asking=makers)
+            yield from _made_again(code, calls[0][0], made, asking=makers)
 
 
 def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:
@@ -68,10 +68,14 @@ def _has_group(code: Code, place: Place, inits: Container[ast.AST]) -> bool:
     return bool(coming) and all(node is not place.inner for node in first)
 
 
-def _is_asked(place: Place) -> bool:
-    """Return whether the function of a use asks first whether there is a process group."""
+def _is_asked(code: Code, place: Place) -> bool:
+    """Return whether the function of a use asks first whether there is a process group, by another one or itself."""
     scope = place.home.scope_of(place.inner)
-    return any(_asks(node) and place.home.scope_of(node) is scope for node in walk(scope))
+    own = [node for node in walk(scope) if place.home.scope_of(node) is scope]
+    tests = [node.test for node in own if isinstance(node, (ast.If, ast.IfExp))]
+    calls = (node for test in tests for node in walk(test) if isinstance(node, ast.Call))
+    called = (found[1] for call in calls if (found := code.program.called(call, place.home)) is not None)
+    return any(map(_asks, own)) or any(_asks(node) for function in called for node in walk(function))
 
 
 def _asks(node: ast.AST) -> bool:
@@ -85,7 +89,7 @@ def _needs_group(call: ast.Call, name: str) -> bool:
     return name in _NEEDS or is_ddp(name)
 
 
-def _made_again(module: Module, made: list[Place], asking: Container[ast.AST]) -> Iterator[Finding]:
+def _made_again(code: Code, module: Module, made: list[Place], asking: Container[ast.AST]) -> Iterator[Finding]:
     """Yield an error for a second group in the same scope, unless the first one may have been destroyed.
 
     Those that are `asking`, of frameworks, make none where there is one.
@@ -98,7 +102,7 @@ def _made_again(module: Module, made: list[Place], asking: Container[ast.AST]) -
         ):
             continue
         conditions = (node for one in _conditions(module, second.call) for node in walk(one.test))
-        if _is_asked(first) or _is_asked(second) or any(map(_asks, conditions)):
+        if _is_asked(code, first) or _is_asked(code, second) or any(map(_asks, conditions)):
             continue
         yield Finding(
             "error",

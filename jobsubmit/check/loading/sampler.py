@@ -57,7 +57,7 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
     for module, call in loaders:
         is_alone = code.reached.is_sure(call, module) or not has_some or _is_surely_made(code, call)
         is_whole = is_alone and not may_give_parts(code, call, module) and not _is_dropped(code, call, module)
-        is_whole = is_whole and is_for_training(call, module) and _is_of_all_data(code, call, module)
+        is_whole = is_whole and _is_for_training(code, call, module) and _is_of_all_data(code, call, module)
         if is_whole and not is_divided_before(code, call, module) and not draws_samples(code, call, module):
             yield Finding(
                 "warning",
@@ -67,6 +67,15 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
                 "pass sampler=DistributedSampler(dataset) instead of shuffle, and call set_epoch",
             )
             return
+
+
+def _is_for_training(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a loader, or any call of the function that makes it, may be for a training."""
+    function = module.function_of(call)
+    callers = code.program.calls_to(function, module) if function is not None else ()
+    reached = [(home, one) for home, one in callers if code.reached.of(one, home)]
+    is_of_others = bool(reached) and not any(is_for_training(one, home) for home, one in reached)
+    return is_for_training(call, module) and not is_of_others
 
 
 def _not_divided_by_timm(code: Code) -> Iterator[Finding]:

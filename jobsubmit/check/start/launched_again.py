@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import words_of
+from jobsubmit.check.origins import origins
+from jobsubmit.check.program.module import unparsed
 from jobsubmit.common.finding import Finding
 
 _STARTS = (
@@ -14,6 +15,7 @@ _STARTS = (
     *(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "Popen")),
 )
 _LAUNCHER = re.compile(r"\b(torchrun|torch\.distributed\.(?:launch|run)|accelerate[\"', ]+launch|deepspeed(?=[\"' ]))")
+_SETTINGS = re.compile(r"\w*(?:args?|opts?|options|cfg|conf|config|flags|parser)", re.IGNORECASE)
 
 
 def check_launched_again(code: Code) -> Iterator[Finding]:
@@ -21,7 +23,8 @@ def check_launched_again(code: Code) -> Iterator[Finding]:
     if not code.facts.has_launcher or code.facts.nproc == 1:
         return
     for module, call in code.calls(*_STARTS):
-        found = _LAUNCHER.search(words_of(code, call.args[0], module)) if call.args else None
+        parts = origins(code, call.args[0], module, but=_SETTINGS) if call.args else []
+        found = _LAUNCHER.search("\n".join(unparsed(part) for _, part in parts))
         if found is not None and not code.is_of_one(call):
             name = re.sub(r"\W+launch$", " launch", found[1])
             yield Finding(

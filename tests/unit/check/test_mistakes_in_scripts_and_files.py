@@ -36,6 +36,9 @@ class Base:
     def __init__(self, listed, tested, part):
         with open(listed if part == "train" else tested) as stream:
             self.names = stream.readlines()
+class Asked(Base):
+    def is_there(self):
+        return self.asked.exists()
 class Faces(Base):
     {field} = Path(__file__).parent.joinpath("assets/faces.txt")
     tested = "/shared/tested.txt"
@@ -51,7 +54,12 @@ make(settings["kind"], settings["part"])
 
 @pytest.mark.parametrize(
     ("field", "ignored", "is_wrong"),
-    [("train_list", "assets/", True), ("train_list", "other/", False), ("log_file", "assets/", False)],
+    [
+        ("train_list", "assets/", True),
+        ("train_list", "other/", False),
+        ("log_file", "assets/", False),
+        ("asked", "assets/", False),
+    ],
 )
 def test_a_file_that_a_class_names(tmp_path: Path, field: str, ignored: str, is_wrong: bool) -> None:
     with_files(tmp_path, {"faces.py": LISTED.format(field=field), "assets/faces.txt": "a", ".jobignore": ignored})
@@ -229,7 +237,7 @@ def test_groups_that_the_command_line_adds_for_hydra(tmp_path: Path, words: list
 
 AGAIN = """
 import argparse, os, subprocess
-parser = argparse.ArgumentParser()
+parser = argparse.ArgumentParser(description="start it with torchrun")
 parser.add_argument("file")
 args = parser.parse_args()
 command = " ".join([{starts}, f"--nproc_per_node={{os.environ['LOCAL_WORLD_SIZE']}}"])
@@ -245,6 +253,7 @@ os.system(command + f" {{args.file}}")
         ('"nvidia-smi"', {}, False),
         ('"torchrun"', {"resources": {"nodes": 2, "nproc_per_node": 1}}, False),
         ('"torchrun"', {"command": ["python", "train.py"]}, False),
+        ('args.file, "version"', {}, False),
     ],
 )
 def test_a_launcher_that_each_process_starts(

@@ -506,3 +506,38 @@ for epoch in range(3):
 def test_a_folder_of_which_a_program_knows_that_it_made_it(tmp_path: Path, test: str, is_wrong: bool) -> None:
     seen = found(tmp_path, STARTED + MODEL + KEPT_IN_MIND.format(test=test), **GPUS)
     assert ("made-again" in seen) is is_wrong
+
+
+ASKS_FIRST = """
+def ready():
+    return dist.is_available() and dist.is_initialized()
+def info(text):
+    if {asks}dist.get_rank() == 0:
+        print(text)
+info("starts")
+dist.init_process_group("nccl")
+info("goes on")
+"""
+
+
+@pytest.mark.parametrize(("asks", "is_wrong"), [("not ready() or ", False), ("", True)])
+def test_a_rank_that_is_asked_for_where_there_may_be_a_group(tmp_path: Path, asks: str, is_wrong: bool) -> None:
+    assert ("no-init" in found(tmp_path, IMPORTED + ASKS_FIRST.format(asks=asks), **GPUS)) is is_wrong
+
+
+MADE_TO_TEST = """
+def get_loader(data, shuffle):
+    return DataLoader(data, batch_size=8, sampler=DistributedSampler(data) if shuffle else None)
+def {name}(model):
+    total = 0.0
+    for x, in get_loader(data, shuffle=False):
+        total += model(x.cuda()).mean().item()
+    return total
+{name}(model.module)
+"""
+
+
+@pytest.mark.parametrize(("name", "is_wrong"), [("validate", False), ("fit", True)])
+def test_a_loader_that_only_a_validation_makes(tmp_path: Path, name: str, is_wrong: bool) -> None:
+    text = STARTED + DATA + MODEL + LOOP + MADE_TO_TEST.format(name=name)
+    assert ("no-sampler" in found(tmp_path, text, **GPUS)) is is_wrong
