@@ -36,6 +36,11 @@ class Wrapped(NamedTuple):
     wrapper: str
 
 
+def is_prepare(call: ast.Call) -> bool:
+    """Return whether a call is one of the Accelerator's `prepare` or `prepare_data_loader`."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("prepare", "prepare_data_loader")
+
+
 def is_wrapped(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool | None:
     """Return whether an expression is a wrapped model (True), or one that is not (False); None if it is not clear."""
     if depth > _DEEPEST:

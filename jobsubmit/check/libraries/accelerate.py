@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from jobsubmit.check.code import ACCELERATOR, LOADERS, Code, is_count, trains
-from jobsubmit.check.libraries.accelerate_on_cpus import check_accelerate_on_cpus, is_on, is_prepare
+from jobsubmit.check.libraries.accelerate_on_cpus import check_accelerate_on_cpus, is_on
 from jobsubmit.check.libraries.accelerated_schedules import check_accelerated_schedules
 from jobsubmit.check.libraries.prepared import given_names, holds_prepared
 from jobsubmit.check.libraries.unprepared import check_unprepared
@@ -22,6 +22,7 @@ from jobsubmit.check.program.module import Module, class_around, spelled, unpars
 from jobsubmit.check.program.objects import is_torch_module, made
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters
+from jobsubmit.check.wrapper import is_prepare
 from jobsubmit.common.finding import Finding
 
 _OTHER_WRAPPERS = ("fsdp_plugin", "deepspeed_plugin", "megatron_lm_plugin", "parallelism_config")

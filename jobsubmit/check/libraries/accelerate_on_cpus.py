@@ -10,6 +10,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.module import FUNCTIONS, Module, own_method, returned_values, unparsed
 from jobsubmit.check.program.tree import walk
+from jobsubmit.check.wrapper import is_prepare
 from jobsubmit.common.finding import Finding
 
 
@@ -23,11 +24,6 @@ def check_accelerate_on_cpus(code: Code, launched_with: Mapping[str, Any]) -> It
 def is_on(launched_with: Mapping[str, Any], name: str, *, usually: bool = False) -> bool:
     """Return whether an option of `accelerate launch` is on; `usually` says so for one that is not given."""
     return str(launched_with.get(name, usually)).lower() != "false"
-
-
-def is_prepare(call: ast.Call) -> bool:
-    """Return whether a call is one of the Accelerator's `prepare` or `prepare_data_loader`."""
-    return isinstance(call.func, ast.Attribute) and call.func.attr in ("prepare", "prepare_data_loader")
 
 
 def _shards(code: Code, launched_with: Mapping[str, Any]) -> Iterator[Finding]:

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, trains
-from jobsubmit.check.libraries.accelerate_on_cpus import is_prepare
 from jobsubmit.check.libraries.prepared import holds_prepared
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
+from jobsubmit.check.wrapper import is_prepare
 from jobsubmit.common.finding import Finding
 
 _MAKES_SCHEDULE = re.compile(r"(?:LR|Scheduler|Restarts|WarmUp|Warmup)$|(?:^|_)schedule(?:r|_|$)")

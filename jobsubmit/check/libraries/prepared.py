@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.libraries.accelerate_on_cpus import is_prepare
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.module import Module, spelled
 from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.wrapper import is_prepare
 
 
 def holds_prepared(code: Code, name: ast.Name, module: Module) -> bool:

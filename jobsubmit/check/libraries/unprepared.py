@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import ACCELERATOR, Code
-from jobsubmit.check.libraries.accelerate_on_cpus import is_prepare
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.module import Module, spelled, unparsed
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to
+from jobsubmit.check.wrapper import is_prepare
 from jobsubmit.common.finding import Finding
 
 _PREPARES_ONE = ("prepare_model", "prepare_optimizer")

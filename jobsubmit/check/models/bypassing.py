@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from jobsubmit.check.code import ACCELERATOR, Code, trains
-from jobsubmit.check.libraries.accelerate_on_cpus import is_prepare
 from jobsubmit.check.models.gradients import averages_all
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.origins import last_value, seen_through
@@ -25,7 +24,7 @@ from jobsubmit.check.program.module import (
 )
 from jobsubmit.check.program.tree import walk
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
-from jobsubmit.check.wrapper import is_wrapped, names_of_wrappers
+from jobsubmit.check.wrapper import is_prepare, is_wrapped, names_of_wrappers
 from jobsubmit.common.finding import Finding
 
 _WITHOUT = re.compile(r"(?:without|wo)_(?:ddp|parallel)$")
