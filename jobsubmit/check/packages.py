@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -138,6 +138,7 @@ def check_packages(code: Code, bundle: Bundle, job: LaunchPlan, find_missing: Fi
             own["deepspeed"] = "hyperparameters"
         if requirements is not None and not search.has_more_places:
             yield from _not_named(first, own, sure, requirements)
+            yield from _none_named(first, _alternatives(code, search), sure, requirements)
         return
     all_places = {**places[Reach.PERHAPS], **sure}
     choices = list(_alternatives(code, search))
@@ -335,6 +336,22 @@ def _not_named(
             f"{requirements} does not name a package for module {top}",
             "add its package, unless the nodes' Python has it already",
         )
+
+
+def _none_named(
+    first: Installed, choices: Iterable[_Alternatives], places: Mapping[str, str], requirements: str
+) -> Iterator[Finding]:
+    """Yield a warning for two packages, of which one is imported, that requirements do not install."""
+    for choice in choices if any(map(first.has, places)) else ():
+        wanted = [sorted(tops - places.keys() - set(_COME_ALONG)) for tops in (choice.first, choice.second)]
+        if all(wanted) and not any(first.has(top) for tops in wanted for top in tops):
+            yield Finding(
+                "warning",
+                "packages",
+                choice.where,
+                f"{requirements} names a package neither for module {wanted[0][0]} nor for {wanted[1][0]}",
+                "add the package of one of them, unless the nodes' Python has it already",
+            )
 
 
 @dataclass(frozen=True)

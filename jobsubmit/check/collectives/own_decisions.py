@@ -41,6 +41,7 @@ _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetim
 _ARITHMETIC = ("abs", "float", "int", "max", "min", "round", "sum", "divmod")
 _OF_NUMBERS = (".total_seconds", ".item")
 _IS_EMPTY = re.compile(r"not (\w+)\.any\(\)|(\w+)\.(?:sum|numel)\(\) == 0|len\((\w+)\) == 0")
+_OF_LENGTH = re.compile(r"(\w+)\.(?:size\((?!0\))-?\d\)|shape\[(?!0\])-?\d\]) [<>]=? [\w.]+")
 _OF_BATCH = re.compile(r"batch|sample|target|label|box|mask|keep|valid|reward|instance|\bgt|positive")
 _ERRORS_OF_STEPS = frozenset(
     {"", "Exception", "BaseException", "RuntimeError", "OutOfMemoryError", "ValueError", "AssertionError"}
@@ -69,7 +70,7 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
             continue
         test = unparsed(node.test)
         is_of_loss = _OWN_LOSS.search(test) is not None or _judges_loss(finder, node.test, module)
-        if "norm" in test or not (is_of_loss or _asks_for_nothing(node)):
+        if "norm" in test or not (is_of_loss or _asks_for_nothing(node, module)):
             continue  # the norm of averaged gradients is the same on all ranks
         loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While, *FUNCTIONS))), None)
         if loop is None or _is_of_all_ranks(finder, node, loop, module) or _is_agreed(finder, node, module):
@@ -165,13 +166,22 @@ def _makes_loss(statement: ast.stmt) -> bool:
     return is_new and any(keyword.arg == "requires_grad" for keyword in getattr(made, "keywords", ()))
 
 
-def _asks_for_nothing(node: ast.If) -> bool:
-    """Return whether a step is left out because a batch has nothing to learn from: `if not mask.any(): continue`."""
+def _asks_for_nothing(node: ast.If, module: Module) -> bool:
+    """Return whether a step is left out because of a batch: `if not mask.any()`, `if x.size(1) > 512: continue`."""
     asked = _IS_EMPTY.fullmatch(unparsed(node.test))
     is_of_batch = asked is not None and any(name and _OF_BATCH.search(name) for name in asked.groups())
+    is_of_batch = is_of_batch or _asks_for_length(node.test, module)
     parts = [one for part in node.body for one in walk(part)]
     computes = any(isinstance(one, ast.Attribute) and one.attr == "backward" for one in parts)
     return is_of_batch and not computes and not node.orelse and isinstance(node.body[-1], (ast.Continue, ast.Return))
+
+
+def _asks_for_length(test: ast.expr, module: Module) -> bool:
+    """Return whether a condition is about how long the samples of a batch are: the first number says how many."""
+    found = _OF_LENGTH.fullmatch(unparsed(test))
+    loop = next((above for above in module.above(test) if isinstance(above, ast.For)), None)
+    looped = {node.id for node in walk(loop.target) if isinstance(node, ast.Name)} if loop is not None else set()
+    return found is not None and found[1] in looped
 
 
 def _is_of_all_ranks(finder: CollectiveFinder, node: ast.If | ast.While, loop: ast.AST, module: Module) -> bool:

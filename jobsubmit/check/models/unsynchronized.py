@@ -64,9 +64,20 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
     for module, call, _ in code.reached.calls:
         is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and not call.args
         is_step = (is_backward and _steps(code, call, module)) or _scales_and_steps(call)
-        if is_step and _comes_from_all(code, call, module):
+        if is_step and _comes_from_all(code, call, module) and not _is_averaged_next(code, call, module):
             yield Finding("warning", "never-synchronized", module.where(call), text, hint)
             return
+
+
+def _is_averaged_next(code: Code, backward: ast.Call, module: Module) -> bool:
+    """Return whether a function gets gradients or parameters after `backward()`, and leads to a collective."""
+    statement = module.parents.get(backward)
+    if not isinstance(statement, ast.Expr):
+        return False
+    block, place = _block_around(statement, module)
+    calls = (node for one in block[place + 1 :] for node in walk(one) if isinstance(node, ast.Call))
+    finder = finder_of(code)
+    return any(_OF_VALUE.search(unparsed(one)) and finder.may_combine(one, module) for one in calls)
 
 
 def _scales_and_steps(call: ast.Call) -> bool:

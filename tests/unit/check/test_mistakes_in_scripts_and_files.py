@@ -532,3 +532,75 @@ if __name__ == "__main__":
 def test_one_gpu_of_those_that_all_processes_see(tmp_path: Path, device: str, is_wrong: bool) -> None:
     fields: dict[str, Any] = {"mode": "spawn", "resources": {"nodes": 1, "nproc_per_node": 2}, **GPUS}
     assert ("fixed-device" in found(tmp_path, IMPORTED + SEEN.format(device=device), **fields)) is is_wrong
+
+
+LONG = """
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for x, in loader:
+        if {test}:
+            continue
+        optimizer.zero_grad()
+        model(x.cuda()).mean().backward()
+        optimizer.step()
+"""
+DATA = """
+data = TensorDataset(torch.rand(64, 4))
+sampler = DistributedSampler(data)
+loader = DataLoader(data, batch_size=8, sampler=sampler)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "is_wrong"),
+    [("x.size(1) > 1200", True), ("x.shape[-1] < 8", True), ("x.size(0) < 8", False), ("x.shape[0] != 8", False)],
+)
+def test_a_step_that_a_rank_skips_for_a_long_sample(tmp_path: Path, test: str, is_wrong: bool) -> None:
+    text = STARTED + DATA + MODEL + LONG.format(test=test)
+    assert ("left-by-one" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+HELPED = """
+def reduced(*args, **kwargs):
+    if dist.is_initialized():
+        dist.all_reduce(*args, **kwargs)
+def put_together(tensors):
+    whole = tensors[0].new_empty(sum(one.numel() for one in tensors))
+    return whole
+def averaged(whole):
+    reduced(whole)
+    whole /= dist.get_world_size()
+    return whole
+def share(params):
+    grads = [one.grad for one in params if one.grad is not None]
+    averaged(put_together(grads))
+net = nn.Linear(4, 1).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(8):
+    optimizer.zero_grad()
+    net(torch.rand(8, 4).cuda()).mean().backward()
+    {shares}
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("shares", "is_wrong"), [("share(net.parameters())", False), ("pass", True)])
+def test_gradients_that_helpers_of_helpers_average(tmp_path: Path, shares: str, is_wrong: bool) -> None:
+    text = STARTED + HELPED.format(shares=shares)
+    assert ("never-synchronized" in found(tmp_path, text, **GPUS)) is is_wrong
+
+
+EITHER = """
+import torch
+try:
+    import ujson as json
+except ImportError:
+    import simplejson as json
+"""
+
+
+@pytest.mark.parametrize(("named", "is_wrong"), [("torch\n", True), ("torch\nsimplejson\n", False), ("tqdm\n", False)])
+def test_two_packages_of_which_requirements_name_none(tmp_path: Path, named: str, is_wrong: bool) -> None:
+    with_files(tmp_path, {"requirements.txt": named})
+    fields: dict[str, Any] = {"requirements": "requirements.txt", **GPUS}
+    assert ("packages" in found(tmp_path, EITHER, **fields)) is is_wrong
