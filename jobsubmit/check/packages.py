@@ -138,10 +138,10 @@ def check_packages(code: Code, bundle: Bundle, job: LaunchPlan, find_missing: Fi
             own["deepspeed"] = "hyperparameters"
         if requirements is not None and not search.has_more_places:
             yield from _not_named(first, own, sure, requirements)
-            yield from _none_named(first, _alternatives(code, search), sure, requirements)
+            yield from _none_named(first, _alternatives(code, search, Reach.PERHAPS), sure, requirements)
         return
     all_places = {**places[Reach.PERHAPS], **sure}
-    choices = list(_alternatives(code, search))
+    choices = list(_alternatives(code, search, Reach.SURELY))
     asked = {*all_places, *(top for one in choices for top in (*one.first, *one.second))}
     missing = set() if search.has_more_places else {top for top in find_missing(asked) if not first.has(top)}
     beside = None if requirements is not None else _installed_by(bundle, _REQUIREMENTS, "")
@@ -222,13 +222,9 @@ class _Alternatives:
     where: str
 
 
-def _alternatives(code: Code, search: ImportSearch) -> Iterator[_Alternatives]:
+def _alternatives(code: Code, search: ImportSearch, least: Reach) -> Iterator[_Alternatives]:
     for module, statement in code.program.of(ast.Try):
-        if (
-            may_fail(statement, module)
-            or is_in_branch(statement, module)
-            or not code.reached.is_sure(statement, module)
-        ):
+        if may_fail(statement, module) or is_in_branch(statement, module) or code.reached.of(statement, module) < least:
             continue
         first = [node for node in statement.body if isinstance(node, (ast.Import, ast.ImportFrom))]
         second = [

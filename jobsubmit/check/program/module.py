@@ -19,6 +19,7 @@ EXITS = ("sys.exit", "exit", "quit", "os._exit")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _NAMESPACES = (*_SCOPES, *COMPREHENSIONS)
+_NAMES_WHAT = ("class_name", "func_name")  # of construct_class_by_name() and call_func_by_name(), as in StyleGAN
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,6 +278,17 @@ def own_method(owner: ast.ClassDef, name: str) -> Function | None:
 
 def _asks_for_start(test: ast.expr) -> bool:
     return isinstance(test, ast.Compare) and spelled(test.left) == "__name__" and isinstance(test.ops[0], ast.Eq)
+
+
+def classes_named(node: ast.Call | ast.Assign) -> Iterator[str]:
+    """Yield the whole names that a call or an assignment gives by text: `class_name="models.net.Net"`."""
+    if isinstance(node, ast.Assign):
+        given = [(getattr(node.targets[0], "attr", ""), node.value)]
+    else:
+        given = [(keyword.arg or "", keyword.value) for keyword in node.keywords]
+    for name, value in given:
+        if name in _NAMES_WHAT and isinstance(value, ast.Constant):
+            yield str(value.value)
 
 
 @lru_cache(maxsize=100_000)

@@ -301,8 +301,10 @@ class _Walk:
             names = {name: level}
             used = module.parents.get(call)
             self.waiting += self.callees.by_name(f"{name}.{getattr(used, 'attr', '')}", level)
-        elif any(isinstance(above, _LOOPS) for above in module.above(call)):
-            names = dict.fromkeys(self.program.imported_by_text.get(module.name, ()), perhaps)
+        elif any(isinstance(above, _LOOPS) for above in module.above(call)) and (
+            several := self.program.imported_by_text.get(module.name, ())
+        ):
+            names = dict.fromkeys(several, perhaps)
         else:
             classes = self.registered.named_classes
             self.waiting += [callee for one in classes for callee in self.callees.by_name(one, perhaps)]

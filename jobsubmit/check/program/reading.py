@@ -16,7 +16,16 @@ from heapq import heappop, heappush
 from pathlib import Path, PurePosixPath
 
 from jobsubmit.bundle.model import Bundle
-from jobsubmit.check.program.module import MAIN, Module, defined, imported_names, origin, spelled, unparsed
+from jobsubmit.check.program.module import (
+    MAIN,
+    Module,
+    classes_named,
+    defined,
+    imported_names,
+    origin,
+    spelled,
+    unparsed,
+)
 from jobsubmit.check.program.program import LONGEST_CONFIGURATION, MOST_CONFIGURATIONS, Program
 from jobsubmit.check.program.tree import fields_with_nodes, walk
 
@@ -228,6 +237,9 @@ class _Reader:
         self.modules[name] = module
         for node in module.of(ast.Import, ast.ImportFrom):
             imports += imported_names(node, module)
+        if b"class_name" in data or b"func_name" in data:
+            given = (name for node in module.of(ast.Call, ast.Assign) for name in classes_named(node))
+            imports += [one.rpartition(".")[0] for one in given if "." in one]
         if b"import_module" in data:
             self.by_text[name] = list(_imported_by_text(module, self.roots, self.paths))
             imports += [*_written_down(module), *self.by_text[name]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from jobsubmit.check.program.module import Definition, spelled
+from jobsubmit.check.program.module import Definition, classes_named, spelled
 from jobsubmit.check.program.program import LONGEST_CONFIGURATION, Program
 from jobsubmit.check.program.tree import walk
 
@@ -44,7 +44,9 @@ class Registered:
     @cached_property
     def named_classes(self) -> Sequence[str]:
         """Return the whole names of classes of the program that are asked for: `target: models.net.Net`."""
-        return sorted(word for word in self._asked_for if "." in word and self.program.definition(word) is not None)
+        nodes = self.program.of(ast.Call, ast.Assign)
+        words = {*self._asked_for, *(name for _, node in nodes for name in classes_named(node))}
+        return sorted(word for word in words if "." in word and self.program.definition(word) is not None)
 
     @cached_property
     def _asked_for(self) -> frozenset[str]:

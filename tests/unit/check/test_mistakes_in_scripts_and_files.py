@@ -604,3 +604,29 @@ def test_two_packages_of_which_requirements_name_none(tmp_path: Path, named: str
     with_files(tmp_path, {"requirements.txt": named})
     fields: dict[str, Any] = {"requirements": "requirements.txt", **GPUS}
     assert ("packages" in found(tmp_path, EITHER, **fields)) is is_wrong
+
+
+BY_NAME = """
+import importlib
+import torch
+class Settings(dict):
+    pass
+def find(name):
+    owner, _, last = name.rpartition(".")
+    for place in (owner, f"parts.{owner}"):
+        try:
+            return getattr(importlib.import_module(place), last)
+        except ImportError:
+            pass
+def construct(class_name=None, **more):
+    return find(class_name)(**more)
+settings = Settings(class_name="parts.data.Faces")
+construct(**settings)
+"""
+
+
+@pytest.mark.parametrize(("named", "is_wrong"), [("torch\n", True), ("torch\nujson\n", False)])
+def test_a_class_that_is_made_by_its_name(tmp_path: Path, named: str, is_wrong: bool) -> None:
+    with_files(tmp_path, {"requirements.txt": named, "parts/data.py": "import ujson\nclass Faces:\n    pass\n"})
+    fields: dict[str, Any] = {"requirements": "requirements.txt", **GPUS}
+    assert ("packages" in found(tmp_path, BY_NAME, **fields)) is is_wrong
