@@ -157,6 +157,7 @@ def _leaves(settings: object, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def file_of(call: ast.Call, name: str) -> ast.expr | None:
+    """Return the path of the file that a call opens or reads; None for any other call."""
     if name in READERS:
         named = (argument(call, keyword) for keyword in _FILE_NAMES)
         return call.args[0] if call.args else next((node for node in named if node is not None), None)
@@ -186,6 +187,7 @@ def _demanded(call: ast.Call, name: str, module: Module) -> ast.expr | None:
 
 
 def is_reading(code: Code, call: ast.Call, name: str, module: Module) -> bool:
+    """Return whether a call that may open a file opens it to read."""
     method = call.func.attr if isinstance(call.func, ast.Attribute) else name
     if method not in _WITH_MODE:
         return True
@@ -197,6 +199,7 @@ def is_reading(code: Code, call: ast.Call, name: str, module: Module) -> bool:
 
 
 def path_of(code: Code, node: ast.expr, module: Module, depth: int = 0) -> str:
+    """Return the path that an expression is, with `*` for each part that is not known."""
     value = code.values.of(node, module)
     if isinstance(value, (str, PurePosixPath)):
         return str(value)

@@ -7,7 +7,6 @@ Source: ml_collections.config_flags 1.1: `--config=file.py:name` names the file 
 from __future__ import annotations
 
 import ast
-import posixpath
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,26 +41,54 @@ def _path_given(flag: str, values: Values) -> str:
 
 
 def _fields(path: str, values: Values) -> set[str]:
-    """Return all names that a file of Python and those beside it give to fields; empty if there is no such file."""
-    program = values.program
-    file = program.located(path.partition(":")[0])
-    if file not in program.sources:
-        return set()
-    beside = [one for one in program.sources if posixpath.dirname(one) == posixpath.dirname(file)]
-    return {name for one in beside for name in _names_set(program.sources[one])}
+    """Return all names that a file of Python, and those that it may import, give to fields; empty if not all are known.
+
+    It may import those in the same folder at the top of the code, such as `configs/`, and modules that it names.
+    """
+    sources = values.program.sources
+    file = values.program.located(path.partition(":")[0])
+    waiting = [file, *(one for one in sources if one.partition("/")[0] == file.partition("/")[0] and "/" in one)]
+    found: set[str] = set()
+    for one in waiting:
+        tree = _tree(sources[one]) if one in sources else None
+        names = None if tree is None else _names_set(tree)
+        if tree is None or names is None:
+            return set()
+        found |= names
+        waiting += [more for more in _imported(tree) if more in sources and more not in waiting]
+    return found
 
 
-def _names_set(source: str) -> Iterator[str]:
+def _tree(source: str) -> ast.Module | None:
     try:
         with Path(source).open(errors="replace") as stream:
-            tree = ast.parse(stream.read(LONGEST_CONFIGURATION))
+            return ast.parse(stream.read(LONGEST_CONFIGURATION))
     except (OSError, SyntaxError, ValueError):
-        return
+        return None
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the files that a module may import, from the code directory."""
+    for node in ast.walk(tree):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        yield from (f"{name.replace('.', '/')}{end}" for name in names for end in (".py", "/__init__.py"))
+
+
+def _names_set(tree: ast.Module) -> set[str] | None:
+    """Return the names that a module gives to fields; None if some of them are computed."""
+    found: set[str] = set()
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(attr=name, ctx=ast.Store()) | ast.keyword(arg=str(name)):
-                yield name
+                found.add(name)
             case ast.Subscript(slice=ast.Constant(value=str(name)), ctx=ast.Store()):
-                yield name
+                found.add(name)
             case ast.Dict(keys=keys):
-                yield from (key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
+                found |= {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+            case ast.Subscript(ctx=ast.Store()) | ast.Name(id="setattr") | ast.Attribute(attr="load" | "safe_load"):
+                return None
+            case ast.Call(func=ast.Attribute(attr="update") | ast.Name(id="ConfigDict"), args=[given, *_]):
+                if not isinstance(given, ast.Dict):
+                    return None
+    return found

@@ -450,6 +450,9 @@ if __name__ == "__main__":
         (["--config=configs/large.py:two", "--config.depth=3"], ""),
         (["--config.rates=0.2"], "--config.rates"),
         (["--config=/shared/own.py", "--config.rates=0.2"], "not all accepted arguments are known"),
+        (["--config=configs/kinds/small.py", "--config.rate=0.2"], ""),
+        (["--config=configs/kinds/small.py", "--config.rates=0.2"], "--config.rates"),
+        (["--config=own/computed.py", "--config.rates=0.2"], "not all accepted arguments are known"),
     ],
 )
 def test_flags_for_the_fields_of_a_configuration(tmp_path: Path, words: list[str], said: str) -> None:
@@ -458,7 +461,12 @@ def test_flags_for_the_fields_of_a_configuration(tmp_path: Path, words: list[str
     large = (
         "import base\ndef get_config(name):\n    config = base.get_config()\n    config.depth = 2\n    return config\n"
     )
-    with_files(tmp_path, {"configs/base.py": base, "configs/large.py": large, "train.py": OF_FILE})
+    small = "from configs.base import get_config as base\ndef get_config():\n    return base()\n"
+    computed = (
+        "def get_config():\n    config = {}\n    for name in NAMES:\n        config[name] = 1\n    return config\n"
+    )
+    with_files(tmp_path, {"configs/base.py": base, "configs/large.py": large, "configs/kinds/small.py": small})
+    with_files(tmp_path, {"own/computed.py": computed, "train.py": OF_FILE})
     seen = [one.text for one in findings(tmp_path, args=words) if one.check in ("arguments", "argument-unknown")]
     assert len(seen) == bool(said)
     assert all(said in one for one in seen)
